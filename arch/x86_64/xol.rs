@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Single-step of a copy of the instruction, out of line.
+
+use uprobes_core::arch::{Fault, Stepped, UserTask};
+use uprobes_core::errno::Errno;
+
+use super::insn::{Fixup, Insn};
+use super::regs::{flags, PtRegs, Reg};
+
+/// Length of `syscall`.
+const SYSCALL_LEN: u64 = 2;
+
+/// Number of the last fault while no fault has happened since the step was armed; no trap has
+/// this number.
+const NO_FAULT: u64 = u32::MAX as u64;
+
+/// What is kept from before a step until after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StepState {
+    /// Value of the scratch register.
+    scratch: u64,
+    /// Number of the last fault before the step.
+    fault_code: u64,
+    /// Whether the program had set the trace flag itself.
+    tf: bool,
+}
+
+/// Points the registers at the copy and arms the step.
+pub(super) fn pre<T: UserTask>(
+    insn: &Insn,
+    regs: &mut PtRegs,
+    task: &mut T,
+    bp_vaddr: u64,
+    xol_vaddr: u64,
+) -> StepState {
+    let mut state = StepState {
+        scratch: 0,
+        fault_code: task.fault_code(),
+        tf: regs.tf(),
+    };
+    if let Some(scratch) = insn.scratch {
+        state.scratch = regs[scratch];
+        regs[scratch] = next(insn, bp_vaddr);
+    }
+    regs[Reg::Ip] = xol_vaddr;
+    regs[Reg::Flags] |= flags::TF;
+    task.set_fault_code(NO_FAULT);
+    task.suspend_block_step();
+    state
+}
+
+/// Whether the copy took a fault of its own.
+pub(super) fn was_trapped<T: UserTask>(task: &T) -> bool {
+    task.fault_code() != NO_FAULT
+}
+
+/// Repairs the registers after a step.
+pub(super) fn post<T: UserTask>(
+    insn: &Insn,
+    regs: &mut PtRegs,
+    task: &mut T,
+    state: &StepState,
+    bp_vaddr: u64,
+    xol_vaddr: u64,
+) -> Result<Stepped, Errno> {
+    if insn.fixup == Fixup::Next && regs[Reg::Ip] == xol_vaddr {
+        // A string instruction between two of its iterations; everything stays armed.
+        return Ok(Stepped::Again);
+    }
+    task.set_fault_code(state.fault_code);
+    if let Some(scratch) = insn.scratch {
+        regs[scratch] = state.scratch;
+    }
+    let outcome = fix_up(insn, regs, task, state, bp_vaddr, xol_vaddr);
+    if !matches!(outcome, Ok(Stepped::Done { .. })) {
+        regs[Reg::Ip] = bp_vaddr;
+    }
+    if !state.tf && insn.fixup != Fixup::Popf {
+        regs[Reg::Flags] &= !flags::TF;
+    }
+    outcome
+}
+
+/// Does what the kind of the instruction asks for.
+fn fix_up<T: UserTask>(
+    insn: &Insn,
+    regs: &mut PtRegs,
+    task: &mut T,
+    state: &StepState,
+    bp_vaddr: u64,
+    xol_vaddr: u64,
+) -> Result<Stepped, Errno> {
+    let done = Ok(Stepped::Done { trap: state.tf });
+    let after = regs.wrap(next(insn, bp_vaddr));
+    match insn.fixup {
+        Fixup::Next => regs[Reg::Ip] = step_end(insn, regs, bp_vaddr, xol_vaddr),
+        Fixup::Relative | Fixup::Popf => {
+            regs[Reg::Ip] = relocate(regs, bp_vaddr, xol_vaddr);
+        }
+        Fixup::Absolute => {}
+        Fixup::Call { size } => {
+            if push_again(regs, task, size, after).is_err() {
+                regs[Reg::Sp] = regs.wrap(regs[Reg::Sp].wrapping_add(u64::from(size)));
+                return undo_shadow_push(task);
+            }
+            task.shadow_replace_top(after)
+                .map_err(|Fault| Errno::EFAULT)?;
+        }
+        // The shadow stack holds the code segment beside the address: the hardware will find
+        // them at odds with the stack when the call returns.
+        Fixup::FarCall { size } => {
+            push_again(regs, task, size, after).map_err(|Fault| Errno::EFAULT)?;
+        }
+        Fixup::RelativeCall => {
+            // The stack could not be written when the call was simulated, and now it could:
+            // another thread has made room. Undo, and simulate once more.
+            regs[Reg::Sp] = regs.wrap(regs[Reg::Sp].wrapping_add(regs.word()));
+            return undo_shadow_push(task);
+        }
+        Fixup::Syscall => return Ok(fix_syscall(insn, regs, state, bp_vaddr, xol_vaddr)),
+        Fixup::Pushf { size } => {
+            regs[Reg::Ip] = step_end(insn, regs, bp_vaddr, xol_vaddr);
+            if !state.tf {
+                clear_pushed_tf(regs, task, size).map_err(|Fault| Errno::EFAULT)?;
+            }
+        }
+    }
+    done
+}
+
+/// Address after the probed instruction, in 64 bits.
+fn next(insn: &Insn, bp_vaddr: u64) -> u64 {
+    bp_vaddr.wrapping_add(u64::from(insn.len))
+}
+
+/// The instruction pointer as if the step had happened at the probed address.
+fn relocate(regs: &PtRegs, bp_vaddr: u64, xol_vaddr: u64) -> u64 {
+    regs.wrap(regs[Reg::Ip].wrapping_sub(xol_vaddr).wrapping_add(bp_vaddr))
+}
+
+/// Like [`relocate`] for an instruction that goes on at the next one.
+///
+/// Where the kernel carried out the instruction in place of the CPU (`sgdt` and its like under
+/// UMIP), the trap comes after the nop that follows in the slot.
+fn step_end(insn: &Insn, regs: &PtRegs, bp_vaddr: u64, xol_vaddr: u64) -> u64 {
+    let late = next(insn, xol_vaddr).wrapping_add(1);
+    if regs[Reg::Ip] == regs.wrap(late) {
+        regs.wrap(next(insn, bp_vaddr))
+    } else {
+        relocate(regs, bp_vaddr, xol_vaddr)
+    }
+}
+
+/// Puts the right return address in place of the one in the slot.
+fn push_again<T: UserTask>(regs: &PtRegs, task: &mut T, size: u8, after: u64) -> Result<(), Fault> {
+    let sp = regs[Reg::Sp];
+    let [b0, b1, ..] = after.to_le_bytes();
+    match size {
+        8 => task.write_u64(sp, after),
+        // CAST: the low half is what the instruction pushes.
+        4 => task.write_u32(sp, after as u32),
+        _ => task.write(sp, &[b0, b1]),
+    }
+}
+
+/// Takes back what a call has pushed on the shadow stack, for it to start over.
+fn undo_shadow_push<T: UserTask>(task: &mut T) -> Result<Stepped, Errno> {
+    match task.shadow_pop() {
+        Ok(_) => Ok(Stepped::Restart),
+        Err(Fault) => Err(Errno::EFAULT),
+    }
+}
+
+/// `syscall`: the kernel was entered with the slot's address, and returned to it by `iret` with
+/// the trace flag set, so that the trap comes after the nop that follows.
+fn fix_syscall(
+    insn: &Insn,
+    regs: &mut PtRegs,
+    state: &StepState,
+    bp_vaddr: u64,
+    xol_vaddr: u64,
+) -> Stepped {
+    let in_slot = xol_vaddr.wrapping_add(SYSCALL_LEN);
+    let after = next(insn, bp_vaddr);
+    if regs[Reg::Ip].wrapping_sub(in_slot) <= 1 {
+        regs[Reg::Ip] = after;
+    }
+    // What the CPU left in rcx and r11. A tracer, or a system call that loads all registers,
+    // may have replaced them.
+    if regs[Reg::Cx] == in_slot {
+        regs[Reg::Cx] = after;
+        if !state.tf {
+            regs[Reg::R11] &= !flags::TF;
+        }
+    }
+    // A program that steps itself by the trace flag sees its trap one instruction later, and the
+    // trap stays armed for that; a tracer's was sent on the way out of the system call.
+    Stepped::Done { trap: false }
+}
+
+/// Clears the trace flag in the flags that `pushf` has just pushed.
+fn clear_pushed_tf<T: UserTask>(regs: &PtRegs, task: &mut T, size: u8) -> Result<(), Fault> {
+    let sp = regs[Reg::Sp];
+    match size {
+        8 => task
+            .read_u64(sp)
+            .and_then(|v| task.write_u64(sp, v & !flags::TF)),
+        4 => {
+            let v = u64::from(task.read_u32(sp)?) & !flags::TF;
+            // CAST: came from 32 bits.
+            task.write_u32(sp, v as u32)
+        }
+        _ => {
+            // The trace flag is bit 0 of the second byte.
+            let mut b = [0; 2];
+            task.read(sp, &mut b)?;
+            let [low, high] = b;
+            task.write(sp, &[low, high & !1])
+        }
+    }
+}
+
+/// Makes the registers look as if the step had not been started.
+pub(super) fn abort<T: UserTask>(
+    insn: &Insn,
+    regs: &mut PtRegs,
+    task: &mut T,
+    state: &StepState,
+    bp_vaddr: u64,
+) {
+    if let Some(scratch) = insn.scratch {
+        regs[scratch] = state.scratch;
+    }
+    task.set_fault_code(state.fault_code);
+    regs[Reg::Ip] = bp_vaddr;
+    if !state.tf {
+        regs[Reg::Flags] &= !flags::TF;
+    }
+}
