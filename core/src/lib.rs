@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! User-space probes, the part that knows neither an instruction set nor C.
+
+#![cfg_attr(not(any(test, loom, CONFIG_RUST)), no_std)]
+
+pub mod arch;
+pub mod errno;
+pub mod hprobe;
+pub mod index;
+pub mod last_hit;
+pub mod lease;
+pub mod slots;
+pub mod sys;
