@@ -64,15 +64,12 @@ fn is_legacy_prefix(byte: u8) -> bool {
 
 /// Refuses what cannot run out of line.
 fn refuse(d: &Decoded, bits64: bool) -> Result<(), Errno> {
+    if is_misread(d, bits64) {
+        return Err(Errno::ENOEXEC);
+    }
     let op = d.opcode_byte();
     let bad = match d.map() {
-        Map::One => {
-            // The decoder gave up counting prefixes, or REX was not the last of them.
-            if is_legacy_prefix(op) || bits64 && matches!(op, 0x40..=0x4f) {
-                return Err(Errno::ENOEXEC);
-            }
-            refuse_one_byte(d, op, bits64)
-        }
+        Map::One => refuse_one_byte(d, op, bits64),
         // sysenter returns to an address of the kernel's choice, and so does syscall in 32-bit
         // code.
         Map::TwoByte => op == 0x34 || op == 0x05 && (!bits64 || d.rex2().is_some()),
@@ -82,6 +79,28 @@ fn refuse(d: &Decoded, bits64: bool) -> Result<(), Errno> {
         return Err(Errno::ENOTSUPP);
     }
     Ok(())
+}
+
+/// Whether the kernel's decoder has taken for an instruction what is none, or part of one.
+///
+/// It answers with what it has got where a byte is not in its tables: prefixes beyond the fourth,
+/// prefixes after REX, escapes after REX2, and instructions that have no meaning with the last of
+/// their prefixes. Where such a one has a ModRM nevertheless, its length is wrong.
+fn is_misread(d: &Decoded, bits64: bool) -> bool {
+    let op = d.opcode_byte();
+    match d.map() {
+        Map::One => is_legacy_prefix(op) || op == 0x0f || bits64 && matches!(op, 0x40..=0x4f),
+        Map::TwoByte => {
+            // These have none, or fault whatever follows them.
+            let without = matches!(op, 0x04..=0x0c | 0x0e | 0x24..=0x27 | 0x30..=0x3f | 0x77
+                | 0x7a | 0x7b | 0x80..=0x8f | 0xa0..=0xa2 | 0xa6..=0xaa | 0xc8..=0xcf | 0xff);
+            !d.modrm.is_present() && !without
+        }
+        Map::ThreeByte => {
+            !d.modrm.is_present() || d.opcode.bytes[1] == 0x3a && !d.immediate.is_present()
+        }
+        Map::Vector => !d.modrm.is_present() && d.opcode_byte() != 0x77,
+    }
 }
 
 /// Whether an instruction of the one-byte table is refused.
