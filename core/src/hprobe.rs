@@ -385,3 +385,231 @@ mod tests {
         assert_eq!(h.consume(), HprobeState::Leased);
     }
 }
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use crate::sys::model;
+    use core::cell::Cell;
+    use loom::{
+        cell::UnsafeCell,
+        sync::{
+            atomic::{fence, Ordering::SeqCst},
+            Arc,
+        },
+        thread,
+    };
+
+    /// An uprobe, reduced to its count; its memory is watched by loom.
+    struct Uprobe {
+        refs: Atomic<u32>,
+        memory: UnsafeCell<()>,
+    }
+
+    impl Uprobe {
+        fn new(refs: u32) -> Self {
+            Self {
+                refs: Atomic::new(refs),
+                memory: UnsafeCell::new(()),
+            }
+        }
+
+        /// `refcount_inc_not_zero()`
+        fn try_get(&self) -> bool {
+            self.memory.with(|_| ());
+            let mut refs = self.refs.load(Relaxed);
+            while refs > 0 {
+                match self.refs.cmpxchg(refs, refs + 1, Relaxed) {
+                    Ok(_) => return true,
+                    Err(now) => refs = now,
+                }
+            }
+            false
+        }
+
+        fn put(&self) {
+            self.memory.with(|_| ());
+            assert_ne!(self.refs.fetch_sub(1, Full), 0, "put once too often");
+        }
+    }
+
+    /// An hprobe and what lies beside it. The pointer and the section's cookie are one number,
+    /// which is also the number of the uprobe.
+    struct World<const N: usize> {
+        hprobe: Hprobe,
+        pointer: Atomic<usize>,
+        uprobes: [Uprobe; N],
+        ended: [Atomic<u32>; N],
+    }
+
+    impl<const N: usize> World<N> {
+        fn new(refs: [u32; N]) -> Arc<Self> {
+            Arc::new(Self {
+                hprobe: Hprobe::new(HprobeState::Leased),
+                pointer: Atomic::new(0),
+                uprobes: refs.map(Uprobe::new),
+                ended: core::array::from_fn(|_| Atomic::new(0)),
+            })
+        }
+
+        fn end(&self, section: usize) {
+            assert_eq!(self.ended[section].fetch_add(1, Relaxed), 0, "ended twice");
+        }
+
+        /// The timer.
+        fn expire(&self) -> Expired {
+            let seen = Cell::new(0);
+            let expired = self.hprobe.expire(
+                || {
+                    seen.set(self.pointer.load(Relaxed));
+                    self.uprobes[seen.get()].try_get()
+                },
+                || self.uprobes[seen.get()].put(),
+            );
+            if let Expired::Released { .. } = expired {
+                self.end(seen.get());
+            }
+            expired
+        }
+
+        /// The task at its next trap.
+        fn consume(&self) -> HprobeState {
+            let n = self.pointer.load(Relaxed);
+            let state = self.hprobe.consume();
+            match state {
+                HprobeState::Leased => {
+                    self.uprobes[n].memory.with(|_| ());
+                    self.end(n);
+                }
+                HprobeState::Stable => self.uprobes[n].put(),
+                HprobeState::Gone => {}
+                HprobeState::Consumed => panic!("consumed twice"),
+            }
+            state
+        }
+
+        fn balanced(&self, refs: [u32; N]) {
+            for ended in &self.ended {
+                assert_eq!(ended.load(Relaxed), 1, "section left open");
+            }
+            let left = self.uprobes.each_ref().map(|u| u.refs.load(Relaxed));
+            assert_eq!(left, refs, "references");
+        }
+    }
+
+    fn consume_against_two_expiries(refs: u32) {
+        model(move || {
+            let world = World::new([refs]);
+            let timers = [(); 2].map(|()| {
+                let world = world.clone();
+                thread::spawn(move || world.expire())
+            });
+            world.consume();
+            for timer in timers {
+                let _ = timer.join().unwrap();
+            }
+            world.balanced([refs]);
+        });
+    }
+
+    #[test]
+    fn loom_one_party_ends_the_lease_of_a_live_uprobe() {
+        consume_against_two_expiries(1);
+    }
+
+    #[test]
+    fn loom_one_party_ends_the_lease_of_a_dying_uprobe() {
+        consume_against_two_expiries(0);
+    }
+
+    #[test]
+    fn loom_one_party_ends_the_lease_while_the_uprobe_dies() {
+        model(|| {
+            let world = World::new([1]);
+            let timer = {
+                let world = world.clone();
+                thread::spawn(move || world.expire())
+            };
+            let unregister = {
+                let world = world.clone();
+                thread::spawn(move || world.uprobes[0].put())
+            };
+            world.consume();
+            let _ = timer.join().unwrap();
+            unregister.join().unwrap();
+            world.balanced([0]);
+        });
+    }
+
+    #[test]
+    fn loom_a_timer_does_not_reach_the_next_use() {
+        model(|| {
+            let world = World::new([1, 1]);
+            let timer = {
+                let world = world.clone();
+                thread::spawn(move || world.expire())
+            };
+            world.consume();
+            world.pointer.store(1, Relaxed);
+            world.hprobe.reset(HprobeState::Leased);
+            world.consume();
+            let _ = timer.join().unwrap();
+            world.balanced([1, 1]);
+        });
+    }
+
+    /// A task, a timer and an unregistration, with grace periods that are over at once or not
+    /// at all. The lease is open at the start; the timer comes late.
+    fn memory_outlives_the_timer(rcu: bool) {
+        model(move || {
+            let world = World::new([1]);
+            let in_rcu = Arc::new(Atomic::new(false));
+            let timer = {
+                let (world, in_rcu) = (world.clone(), in_rcu.clone());
+                thread::spawn(move || {
+                    in_rcu.store(true, Relaxed);
+                    fence(SeqCst);
+                    let _ = world.expire();
+                    in_rcu.store(false, Release);
+                })
+            };
+            let unregister = {
+                let world = world.clone();
+                thread::spawn(move || {
+                    if world.uprobes[0].refs.fetch_sub(1, Full) != 1 {
+                        return; // The timer has a reference; the task puts it, and frees.
+                    }
+                    fence(SeqCst);
+                    let srcu_over = world.ended[0].load(Acquire) == 1;
+                    fence(SeqCst);
+                    let rcu_over = !rcu || !in_rcu.load(Acquire);
+                    if srcu_over && rcu_over {
+                        world.uprobes[0].memory.with_mut(|_| ());
+                    }
+                })
+            };
+            // As `World::consume`, with an end of the section that orders as SRCU does.
+            match world.hprobe.consume() {
+                HprobeState::Leased => {
+                    world.uprobes[0].memory.with(|_| ());
+                    world.ended[0].fetch_add(1, Full);
+                }
+                HprobeState::Stable => world.uprobes[0].put(),
+                _ => {}
+            }
+            timer.join().unwrap();
+            unregister.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_memory_outlives_the_timer() {
+        memory_outlives_the_timer(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_sees_that_srcu_alone_is_not_enough() {
+        memory_outlives_the_timer(false);
+    }
+}

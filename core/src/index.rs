@@ -573,3 +573,726 @@ impl Default for Index {
         Self::new()
     }
 }
+
+/// An object with a node in it, for the tests and the models.
+#[cfg(test)]
+mod objects {
+    use super::*;
+
+    /// Evidence that means nothing: each test says why it may have it.
+    pub(super) struct Token;
+
+    // SAFETY: Tests free nodes only when no thread that reads is left, or after a grace period
+    // of their own.
+    unsafe impl ReadSection for Token {}
+    // SAFETY: Tests write from one thread, or under a mutex.
+    unsafe impl WriteLocked for Token {}
+
+    #[repr(C)]
+    pub(super) struct Object<T> {
+        node: Node,
+        pub(super) payload: T,
+    }
+
+    impl<T> Object<T> {
+        /// A new object; the pointer reaches all of it.
+        pub(super) fn create(key: Key, payload: T) -> NonNull<Node> {
+            let object = Box::new(Object {
+                node: Node::new(key),
+                payload,
+            });
+            NonNull::from(Box::leak(object)).cast()
+        }
+
+        /// # Safety
+        ///
+        /// `node` is from [`create`](Self::create) with the same `T` and stays for `'a`.
+        pub(super) unsafe fn of<'a>(node: NonNull<Node>) -> &'a Self {
+            // SAFETY: By the contract of this function; the node is the first field.
+            unsafe { node.cast().as_ref() }
+        }
+
+        /// # Safety
+        ///
+        /// `node` is from [`create`](Self::create) with the same `T`, and nobody uses it.
+        pub(super) unsafe fn free(node: NonNull<Node>) {
+            // SAFETY: By the contract of this function; the node is the first field.
+            drop(unsafe { Box::from_raw(node.cast::<Self>().as_ptr()) });
+        }
+    }
+
+    /// The `nth` key in inode 1 that is linked on `height` levels.
+    pub(super) fn key_of_height(height: usize, nth: usize) -> Key {
+        (0..)
+            .map(|offset| Key::new(1, offset))
+            .filter(|key| key.height() == height)
+            .nth(nth)
+            .expect("heights are spread")
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::{
+        objects::{key_of_height, Object, Token},
+        *,
+    };
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    /// An index with the objects that it was given, for one thread.
+    #[derive(Default)]
+    struct Owned {
+        index: Index,
+        created: Vec<NonNull<Node>>,
+    }
+
+    impl Owned {
+        fn create(&mut self, key: Key) -> NonNull<Node> {
+            let node = Object::create(key, self.created.len());
+            self.created.push(node);
+            node
+        }
+
+        fn insert(&mut self, key: Key) -> Result<NonNull<Node>, NonNull<Node>> {
+            let node = self.create(key);
+            // SAFETY: The node is new and is freed after the index; there is one thread.
+            match unsafe { self.index.insert(node, &Token) } {
+                Ok(()) => Ok(node),
+                Err(there) => Err(there.as_ptr()),
+            }
+        }
+
+        fn erase(&self, node: NonNull<Node>) -> bool {
+            // SAFETY: From `create`; nothing is freed before the index is.
+            unsafe { self.index.erase(node, &Token) }
+        }
+
+        fn replace(&self, old: NonNull<Node>, new: NonNull<Node>) -> bool {
+            // SAFETY: Both from `create`, `new` is new; nothing is freed before the index is.
+            unsafe { self.index.replace(old, new, &Token) }
+        }
+
+        fn find(&self, key: Key) -> Option<NonNull<Node>> {
+            self.index.find(key, &Token).map(NodeRef::as_ptr)
+        }
+
+        fn keys_from(&self, key: Key) -> Vec<Key> {
+            self.index
+                .iter_from(key, &Token)
+                .map(NodeRef::key)
+                .collect()
+        }
+
+        /// Checks what holds between two writes.
+        fn check(&self) {
+            let keys = self.keys_from(Key::new(0, 0));
+            assert_eq!(keys.len(), self.index.len());
+            assert_eq!(keys.is_empty(), self.index.is_empty());
+            assert!(keys.windows(2).all(|pair| pair[0] < pair[1]));
+            for level in 0..MAX_HEIGHT {
+                let wanted: Vec<_> = keys.iter().filter(|key| key.height() > level).collect();
+                let mut links = &self.index.head;
+                for key in &wanted {
+                    let next = links.on(level).load(Relaxed);
+                    // SAFETY: Nothing is freed before the index is.
+                    let node = unsafe { next.as_ref() }.expect("linked on its levels");
+                    assert_eq!(node.key, **key);
+                    assert!(node.is_linked());
+                    links = &node.next;
+                }
+                assert!(links.on(level).load(Relaxed).is_null());
+                let walked = level <= self.index.top.load(Relaxed) as usize;
+                assert!(walked || wanted.is_empty(), "searches start too low");
+            }
+        }
+    }
+
+    impl Drop for Owned {
+        fn drop(&mut self) {
+            for node in self.created.drain(..) {
+                // SAFETY: From `create`, and the index is gone.
+                unsafe { Object::<usize>::free(node) };
+            }
+        }
+    }
+
+    fn key(offset: u64) -> Key {
+        Key::new(1, offset)
+    }
+
+    #[test]
+    fn an_empty_index_finds_nothing() {
+        let owned = Owned::default();
+        owned.check();
+        assert_eq!(owned.find(key(1)), None);
+        assert!(owned.index.lower_bound(key(0), &Token).is_none());
+    }
+
+    #[test]
+    fn finds_what_was_inserted_and_the_object_around_it() {
+        let mut owned = Owned::default();
+        let nodes: Vec<_> = [5, 1, 9, 3].map(|o| owned.insert(key(o)).unwrap()).into();
+        owned.check();
+        for (node, offset) in nodes.iter().zip([5, 1, 9, 3]) {
+            assert_eq!(owned.find(key(offset)), Some(*node));
+        }
+        let found = owned.find(key(9)).unwrap();
+        // SAFETY: From `create` with this type.
+        assert_eq!(unsafe { Object::<usize>::of(found) }.payload, 2);
+        assert_eq!(owned.find(key(4)), None);
+        assert_eq!(owned.find(Key::new(2, 5)), None);
+        assert_eq!(owned.find(Key::new(0, 5)), None);
+    }
+
+    #[test]
+    fn orders_by_inode_then_offset() {
+        let mut owned = Owned::default();
+        for (inode, offset) in [(2, 1), (1, u64::MAX), (u64::MAX, 0), (1, 0)] {
+            owned.insert(Key::new(inode, offset)).unwrap();
+        }
+        let from = |key| owned.keys_from(key).first().copied();
+        assert_eq!(from(Key::new(1, 1)), Some(Key::new(1, u64::MAX)));
+        assert_eq!(from(Key::new(2, 2)), Some(Key::new(u64::MAX, 0)));
+        assert_eq!(from(Key::new(u64::MAX, 1)), None);
+        owned.check();
+    }
+
+    #[test]
+    fn a_second_node_with_the_key_is_refused() {
+        let mut owned = Owned::default();
+        let first = owned.insert(key(1)).unwrap();
+        assert_eq!(owned.insert(key(1)), Err(first));
+        assert_eq!(owned.find(key(1)), Some(first));
+        owned.check();
+    }
+
+    #[test]
+    fn erase_takes_out_once_and_counts() {
+        let mut owned = Owned::default();
+        let nodes: Vec<_> = (0..40).map(|o| owned.insert(key(o)).unwrap()).collect();
+        for (n, node) in nodes.iter().enumerate() {
+            assert_eq!(owned.index.erasures(), n as u64);
+            assert!(owned.erase(*node));
+            assert!(!owned.erase(*node));
+            owned.check();
+        }
+        assert_eq!(owned.index.erasures(), 40);
+        assert_eq!(owned.index.top.load(Relaxed), 0);
+    }
+
+    #[test]
+    fn a_twin_that_is_not_in_the_index_is_not_erased_nor_replaced() {
+        let mut owned = Owned::default();
+        let there = owned.insert(key(1)).unwrap();
+        let (twin, new) = (owned.create(key(1)), owned.create(key(1)));
+        assert!(!owned.erase(twin));
+        assert!(!owned.replace(twin, new));
+        let other = owned.create(key(2));
+        assert!(!owned.replace(there, other), "another key");
+        assert!(!owned.replace(there, there));
+        assert_eq!(owned.find(key(1)), Some(there));
+        assert_eq!(owned.index.erasures(), 0);
+        owned.check();
+    }
+
+    #[test]
+    fn replace_puts_one_in_the_place_of_the_other() {
+        let mut owned = Owned::default();
+        for offset in 0..40 {
+            owned.insert(key(offset)).unwrap();
+        }
+        for offset in 0..40 {
+            let old = owned.find(key(offset)).unwrap();
+            let new = owned.create(key(offset));
+            assert!(owned.replace(old, new));
+            assert_eq!(owned.find(key(offset)), Some(new));
+            assert!(!owned.erase(old));
+            owned.check();
+        }
+        assert_eq!(owned.index.erasures(), 40);
+    }
+
+    #[test]
+    fn a_reader_on_an_erased_node_goes_on() {
+        let mut owned = Owned::default();
+        let nodes: Vec<_> = (0..4).map(|o| owned.insert(key(o)).unwrap()).collect();
+        let at = owned.index.find(key(1), &Token).unwrap();
+        assert!(owned.erase(nodes[1]));
+        assert!(owned.erase(nodes[2]));
+        assert!(!at.is_linked());
+        let rest: Vec<_> = Iter(Some(at)).map(|n| n.key().offset).collect();
+        assert_eq!(rest, [1, 2, 3], "2 was there when 1 was erased");
+    }
+
+    #[test]
+    fn heights_are_spread_whatever_the_stride() {
+        for stride in [1, 2, 4, 16, 4096, 1 << 21] {
+            let mut at_least = [0u32; MAX_HEIGHT + 1];
+            for n in 0..4096 {
+                let height = Key::new(0xffff_8880_0123_4560, n * stride).height();
+                assert!((1..=MAX_HEIGHT).contains(&height));
+                for count in &mut at_least[1..=height] {
+                    *count += 1;
+                }
+            }
+            assert_eq!(at_least[1], 4096);
+            assert!((768..1280).contains(&at_least[2]), "{stride}: {at_least:?}");
+            assert!((160..352).contains(&at_least[3]), "{stride}: {at_least:?}");
+        }
+        assert_eq!(key_of_height(3, 0).height(), 3);
+    }
+
+    /// One step of the comparison with a map.
+    #[derive(Clone, Debug)]
+    enum Op {
+        Insert(Key),
+        Erase(Key),
+        Replace(Key),
+        Find(Key),
+        From(Key),
+    }
+
+    fn op() -> impl Strategy<Value = Op> {
+        let key = (0u64..3, 0u64..24).prop_map(|(inode, offset)| Key::new(inode, offset));
+        (0..7, key).prop_map(|(kind, key)| match kind {
+            0..=2 => Op::Insert(key),
+            3 => Op::Erase(key),
+            4 => Op::Replace(key),
+            5 => Op::Find(key),
+            _ => Op::From(key),
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 4 } else { 512 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        #[test]
+        fn behaves_as_an_ordered_map(ops in prop::collection::vec(op(), 1..120)) {
+            let mut owned = Owned::default();
+            let mut map = BTreeMap::new();
+            for op in ops {
+                match op {
+                    Op::Insert(key) => match (owned.insert(key), map.get(&key)) {
+                        (Ok(node), None) => {
+                            map.insert(key, node);
+                        }
+                        (Err(there), Some(node)) => prop_assert_eq!(there, *node),
+                        (got, want) => prop_assert!(false, "{got:?}, {want:?}"),
+                    },
+                    Op::Erase(key) => {
+                        if let Some(node) = map.remove(&key) {
+                            prop_assert!(owned.erase(node));
+                        }
+                    }
+                    Op::Replace(key) => {
+                        if let Some(node) = map.get_mut(&key) {
+                            let new = owned.create(key);
+                            prop_assert!(owned.replace(*node, new));
+                            *node = new;
+                        }
+                    }
+                    Op::Find(key) => prop_assert_eq!(owned.find(key), map.get(&key).copied()),
+                    Op::From(key) => {
+                        let want: Vec<_> = map.range(key..).map(|(key, _)| *key).collect();
+                        prop_assert_eq!(owned.keys_from(key), want);
+                    }
+                }
+                owned.check();
+            }
+        }
+    }
+
+    /// Readers against a writer, on real threads; under Miri also a search for data races.
+    #[test]
+    fn readers_never_miss_what_stays() {
+        let (stay, rounds) = if cfg!(miri) { (8, 6) } else { (64, 2000) };
+        let mut owned = Owned::default();
+        for n in 0..stay {
+            owned.insert(key(n * 2)).unwrap();
+        }
+        let (index, mut churn) = (std::mem::take(&mut owned.index), Vec::new());
+        let done = Atomic::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !done.load(Acquire) {
+                        for n in 0..stay {
+                            let found = index.find(key(n * 2), &Token);
+                            assert_eq!(found.map(NodeRef::key), Some(key(n * 2)));
+                        }
+                        let mut even = 0;
+                        let mut last = None;
+                        for node in index.iter_from(key(0), &Token) {
+                            assert!(last < Some(node.key()));
+                            last = Some(node.key());
+                            even += u64::from(node.key().offset % 2 == 0);
+                        }
+                        assert_eq!(even, stay);
+                    }
+                });
+            }
+            for round in 0..rounds {
+                let node = Object::create(key(round % stay * 2 + 1), 0usize);
+                let twin = Object::create(key(round % stay * 2 + 1), 0usize);
+                // SAFETY: One thread writes; nodes are new, and freed when no reader is left.
+                unsafe {
+                    assert!(index.insert(node, &Token).is_ok());
+                    assert!(index.replace(node, twin, &Token));
+                    assert!(index.erase(twin, &Token));
+                }
+                churn.extend([node, twin]);
+            }
+            done.store(true, Release);
+        });
+        owned.index = index;
+        owned.created.extend(churn);
+        owned.check();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::{
+        objects::{key_of_height, Object, Token},
+        *,
+    };
+    use crate::{
+        last_hit::{LastHit, Snapshot},
+        sys::model,
+    };
+    use core::cell::Cell;
+    use loom::{
+        cell::UnsafeCell,
+        sync::{
+            atomic::{fence, Ordering::SeqCst},
+            Arc, Mutex,
+        },
+        thread,
+    };
+
+    type Memory = UnsafeCell<()>;
+
+    /// What the threads of a model share. The memory of objects is freed when the model ends;
+    /// when it could have been freed is told to loom by a write to the payload.
+    struct Shared {
+        index: Index,
+        /// Read sections in progress; see [`Shared::read`].
+        readers: Atomic<u32>,
+        created: std::sync::Mutex<Vec<usize>>,
+    }
+
+    /// A pointer that may go to another thread.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    struct Ptr(NonNull<Node>);
+
+    // SAFETY: What may be done with the pointer is said where it is done.
+    unsafe impl Send for Ptr {}
+    // SAFETY: As above.
+    unsafe impl Sync for Ptr {}
+
+    impl Shared {
+        fn new(keys: &[Key]) -> (Arc<Self>, Vec<Ptr>) {
+            let shared = Arc::new(Self {
+                index: Index::new(),
+                readers: Atomic::new(0),
+                created: std::sync::Mutex::new(Vec::new()),
+            });
+            let nodes = keys.iter().map(|key| shared.insert(*key)).collect();
+            (shared, nodes)
+        }
+
+        fn create(&self, key: Key) -> Ptr {
+            let node = Object::<Memory>::create(key, UnsafeCell::new(()));
+            self.created
+                .lock()
+                .unwrap()
+                .push(node.as_ptr().expose_provenance());
+            Ptr(node)
+        }
+
+        fn insert(&self, key: Key) -> Ptr {
+            let node = self.create(key);
+            // SAFETY: New; freed when the model ends; one writer at a time.
+            assert!(unsafe { self.index.insert(node.0, &Token) }.is_ok());
+            node
+        }
+
+        fn erase(&self, node: Ptr) {
+            // SAFETY: From `create`; freed when the model ends; one writer at a time.
+            assert!(unsafe { self.index.erase(node.0, &Token) });
+        }
+
+        fn replace(&self, old: Ptr) -> Ptr {
+            // SAFETY: From `create`; freed when the model ends.
+            let new = self.create(unsafe { old.0.as_ref() }.key());
+            // SAFETY: As in `insert` and `erase`.
+            assert!(unsafe { self.index.replace(old.0, new.0, &Token) });
+            new
+        }
+
+        fn find(&self, key: Key) -> Option<Ptr> {
+            let found = self.index.find(key, &Token)?;
+            assert_eq!(found.key(), key, "found another");
+            self.touch(Ptr(found.as_ptr()));
+            Some(Ptr(found.as_ptr()))
+        }
+
+        /// Reads the memory around a node; loom fails the model if it may have been freed.
+        fn touch(&self, node: Ptr) {
+            // SAFETY: From `create`; freed when the model ends.
+            unsafe { Object::<Memory>::of(node.0) }.payload.with(|_| ());
+        }
+
+        /// A read section of the miniature RCU.
+        fn read<R>(&self, section: impl FnOnce() -> R) -> R {
+            self.readers.store(1, Relaxed);
+            fence(SeqCst);
+            let ret = section();
+            self.readers.store(0, Release);
+            ret
+        }
+
+        /// Frees the node if a grace period that starts now would be over at once. The other
+        /// outcomes, in which it would take longer, are those in which nothing happens.
+        fn free_after_grace_period(&self, node: Ptr) {
+            fence(SeqCst);
+            if self.readers.load(Acquire) == 0 {
+                // SAFETY: From `create`; freed when the model ends.
+                unsafe { Object::<Memory>::of(node.0) }
+                    .payload
+                    .with_mut(|_| ());
+            }
+        }
+    }
+
+    impl Drop for Shared {
+        fn drop(&mut self) {
+            for node in self.created.get_mut().unwrap().drain(..) {
+                let node = core::ptr::with_exposed_provenance_mut(node);
+                // SAFETY: From `create`; no thread of the model is left.
+                unsafe { Object::<Memory>::free(NonNull::new(node).unwrap()) };
+            }
+        }
+    }
+
+    /// Keys in order, of which the second and the fourth are linked on two levels.
+    fn five_keys() -> [Key; 5] {
+        let mut keys = [
+            key_of_height(1, 0),
+            key_of_height(2, 0),
+            key_of_height(1, 1),
+            key_of_height(2, 1),
+            key_of_height(1, 2),
+        ];
+        keys.sort_unstable();
+        keys
+    }
+
+    fn against(shared: &Arc<Shared>, f: impl FnOnce(&Shared) + 'static) -> thread::JoinHandle<()> {
+        let shared = shared.clone();
+        thread::spawn(move || f(&shared))
+    }
+
+    #[test]
+    fn loom_a_key_is_found_while_its_neighbours_come_and_go() {
+        model(|| {
+            let [a, b, c, d, e] = five_keys();
+            let (shared, nodes) = Shared::new(&[b, c, e]);
+            let (before, after) = (nodes[0], nodes[2]);
+            let writer = against(&shared, move |shared| {
+                shared.insert(a);
+                shared.erase(before);
+                shared.insert(d);
+                shared.erase(after);
+            });
+            assert!(shared.find(c).is_some(), "missed");
+            writer.join().unwrap();
+            assert_eq!(shared.find(b), None);
+            assert!(shared.find(d).is_some());
+        });
+    }
+
+    #[test]
+    fn loom_a_tall_key_is_found_while_its_neighbours_come_and_go() {
+        model(|| {
+            let [a, b, c, d, _] = five_keys();
+            let (shared, nodes) = Shared::new(&[a, b, d]);
+            let (before, beside) = (nodes[0], nodes[1]);
+            let writer = against(&shared, move |shared| {
+                shared.insert(c);
+                shared.erase(beside);
+                shared.erase(before);
+            });
+            assert!(shared.find(d).is_some(), "missed");
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_replaced_key_is_found_all_the_time() {
+        model(|| {
+            let [a, b, c, ..] = five_keys();
+            let (shared, nodes) = Shared::new(&[a, b, c]);
+            let old = nodes[1];
+            let writer = against(&shared, move |shared| {
+                shared.replace(old);
+            });
+            assert!(shared.find(b).is_some(), "missed");
+            assert!(shared.find(c).is_some(), "missed");
+            writer.join().unwrap();
+            assert_ne!(shared.find(b), Some(old));
+        });
+    }
+
+    #[test]
+    fn loom_a_key_that_comes_and_goes_is_found_right_or_not_at_all() {
+        model(|| {
+            let [a, b, c, ..] = five_keys();
+            let (shared, nodes) = Shared::new(&[a, b, c]);
+            let old = nodes[1];
+            let writer = against(&shared, move |shared| {
+                shared.erase(old);
+                shared.insert(b);
+            });
+            shared.find(b);
+            assert!(shared.find(c).is_some(), "missed");
+            writer.join().unwrap();
+            assert!(shared.find(b).is_some_and(|now| now != old));
+        });
+    }
+
+    #[test]
+    fn loom_iteration_is_in_order_and_passes_over_nothing_that_stays() {
+        model(|| {
+            let [a, b, c, d, e] = five_keys();
+            let (shared, nodes) = Shared::new(&[a, b, d, e]);
+            let erased = nodes[1];
+            let writer = against(&shared, move |shared| {
+                shared.insert(c);
+                shared.erase(erased);
+            });
+            let seen: Vec<_> = shared
+                .index
+                .iter_from(a, &Token)
+                .map(NodeRef::key)
+                .collect();
+            assert!(seen.windows(2).all(|pair| pair[0] < pair[1]), "order");
+            for stays in [a, d, e] {
+                assert!(seen.contains(&stays), "missed");
+            }
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_two_writers_take_turns() {
+        model(|| {
+            let [a, b, c, d, _] = five_keys();
+            let (shared, nodes) = Shared::new(&[b]);
+            let lock = Arc::new(Mutex::new(()));
+            let (old, theirs) = (nodes[0], lock.clone());
+            let writer = against(&shared, move |shared| {
+                let _guard = theirs.lock().unwrap();
+                shared.insert(d);
+                shared.erase(old);
+            });
+            {
+                let _guard = lock.lock().unwrap();
+                shared.insert(a);
+                shared.insert(c);
+            }
+            writer.join().unwrap();
+            let left: Vec<_> = shared
+                .index
+                .iter_from(a, &Token)
+                .map(NodeRef::key)
+                .collect();
+            assert_eq!(left, [a, c, d]);
+            assert_eq!(shared.index.len(), 3);
+        });
+    }
+
+    #[test]
+    fn loom_memory_outlives_the_readers() {
+        model(|| {
+            let [a, b, c, ..] = five_keys();
+            let (shared, nodes) = Shared::new(&[a, b, c]);
+            let (first, second) = (nodes[0], nodes[1]);
+            let writer = against(&shared, move |shared| {
+                shared.erase(first);
+                shared.erase(second);
+                shared.free_after_grace_period(second);
+                shared.free_after_grace_period(first);
+            });
+            shared.read(|| {
+                for node in shared.index.iter_from(a, &Token) {
+                    shared.touch(Ptr(node.as_ptr()));
+                }
+            });
+            writer.join().unwrap();
+        });
+    }
+
+    /// A task hits twice while the uprobe goes away. `late` reads the count after the lookup,
+    /// which is wrong.
+    fn last_hit_against_unregister(late: bool, replace: bool) {
+        model(move || {
+            let [_, b, ..] = five_keys();
+            let (shared, nodes) = Shared::new(&[b]);
+            let node = nodes[0];
+            let writer = against(&shared, move |shared| {
+                if replace {
+                    shared.replace(node);
+                } else {
+                    shared.erase(node);
+                }
+                shared.free_after_grace_period(node);
+            });
+            let mut last = LastHit::<Node>::new();
+            let now = || Snapshot {
+                mm_seq: 0,
+                erasures: shared.index.erasures(),
+                stamp: 0,
+            };
+            let hits = Cell::new(0);
+            for _ in 0..2 {
+                shared.read(|| {
+                    let seen = now();
+                    if let Some(node) = last.find(7, &seen) {
+                        shared.touch(Ptr(node));
+                        hits.set(hits.get() + 1);
+                    } else if let Some(Ptr(node)) = shared.find(b) {
+                        last.remember(7, if late { now() } else { seen }, node);
+                    }
+                });
+            }
+            assert!(hits.get() <= 1);
+            writer.join().unwrap();
+            // Who has seen the count must look again.
+            let gone = shared.read(|| last.find(7, &now()));
+            assert!(replace || gone.is_none(), "stale");
+            assert!(gone != Some(node.0), "stale");
+        });
+    }
+
+    #[test]
+    fn loom_a_last_hit_is_never_one_that_was_freed() {
+        last_hit_against_unregister(false, false);
+    }
+
+    #[test]
+    fn loom_a_last_hit_is_never_one_that_was_replaced_and_freed() {
+        last_hit_against_unregister(false, true);
+    }
+
+    #[test]
+    #[should_panic]
+    fn loom_sees_a_count_that_was_read_too_late() {
+        last_hit_against_unregister(true, false);
+    }
+}

@@ -161,6 +161,7 @@ impl<const N: usize> SlotTable<N> {
     }
 
     /// Claims any slot: kept for the caller or free in a first pass, kept for another in a second.
+    #[cold]
     fn claim_any(&self, words: Words) -> Option<Claim> {
         [false, true]
             .into_iter()
@@ -170,9 +171,9 @@ impl<const N: usize> SlotTable<N> {
     /// One pass over the slots, from a place that depends on the owner, so that tasks that start
     /// together do not meet at one line.
     fn scan(&self, words: Words, steal: bool) -> Option<Claim> {
-        let (below, above) = self.words.split_at(Self::start(words));
-        let numbered = (above.iter().zip(below.len()..)).chain(below.iter().zip(0..));
-        for (line, number) in numbered {
+        let mut number = Self::start(words);
+        for _ in 0..N {
+            let line = self.words.get(number)?;
             let word = line.0.load(Relaxed);
             let reused = word == words.idle;
             let wanted = reused || word == FREE || (steal && word & KIND == IDLE);
@@ -180,6 +181,10 @@ impl<const N: usize> SlotTable<N> {
             if wanted && line.0.cmpxchg(word, words.busy, Acquire).is_ok() {
                 let slot = SlotIndex(u8::try_from(number).ok()?);
                 return Some(Claim { slot, reused });
+            }
+            number = number.wrapping_add(1);
+            if number == N {
+                number = 0;
             }
         }
         None
@@ -374,5 +379,162 @@ mod tests {
         assert_eq!(claim(&small, Some(slot), 1), (SlotIndex(0), false));
         assert!(!small.release(slot, 1));
         assert!(!small.disown(slot, 1));
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_models {
+    use super::*;
+    use crate::sys::model;
+    use loom::{cell::UnsafeCell, sync::Arc, thread};
+
+    /// A table whose slots have contents that loom watches, and that name who wrote them last.
+    struct Area<const N: usize> {
+        table: SlotTable<N>,
+        contents: [UnsafeCell<()>; N],
+        writer: [Atomic<u64>; N],
+    }
+
+    impl<const N: usize> Area<N> {
+        fn new() -> Arc<Self> {
+            Arc::new(Self {
+                table: SlotTable::new(),
+                contents: core::array::from_fn(|_| UnsafeCell::new(())),
+                writer: core::array::from_fn(|_| Atomic::new(0)),
+            })
+        }
+
+        /// Uses a slot that was claimed. Loom fails the model if another has it as well.
+        fn step(&self, claim: Claim, owner: u64) -> SlotIndex {
+            let Claim { slot, reused } = claim;
+            let n = slot.get();
+            if reused {
+                self.contents[n].with(|_| ());
+                assert_eq!(
+                    self.writer[n].load(Relaxed),
+                    owner,
+                    "not what its owner left"
+                );
+            } else {
+                self.contents[n].with_mut(|_| ());
+                self.writer[n].store(owner, Relaxed);
+            }
+            slot
+        }
+
+        /// One step of `owner` if there is a slot for it; the slot that it then keeps.
+        fn hit(&self, hint: Option<SlotIndex>, owner: u64) -> Option<SlotIndex> {
+            let slot = self.step(self.table.claim(hint, owner)?, owner);
+            assert!(self.table.release(slot, owner));
+            Some(slot)
+        }
+
+        /// No slot is lost: a newcomer can have all of them.
+        fn all_can_be_had(&self) {
+            for owner in 0..N as u64 {
+                assert!(self.table.claim(None, 1000 + owner).is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn loom_two_owners_share_one_slot() {
+        model(|| {
+            let area = Area::<1>::new();
+            let other = {
+                let area = area.clone();
+                thread::spawn(move || {
+                    let hint = area.hit(None, 2);
+                    area.hit(hint, 2);
+                })
+            };
+            let hint = area.hit(None, 1);
+            area.hit(hint, 1);
+            other.join().unwrap();
+            area.all_can_be_had();
+        });
+    }
+
+    #[test]
+    fn loom_three_owners_steal_from_each_other() {
+        model(|| {
+            let area = Area::<2>::new();
+            let kept = area.hit(None, 1);
+            let others = [2, 3].map(|owner| {
+                let area = area.clone();
+                thread::spawn(move || area.hit(None, owner))
+            });
+            area.hit(kept, 1);
+            for other in others {
+                other.join().unwrap();
+            }
+            area.all_can_be_had();
+        });
+    }
+
+    #[test]
+    fn loom_an_exit_frees_its_slot_but_not_a_stolen_one() {
+        model(|| {
+            let area = Area::<1>::new();
+            let kept = area.hit(None, 1).unwrap();
+            let other = {
+                let area = area.clone();
+                thread::spawn(move || {
+                    // Nothing, if it is freed between the look and the exchange.
+                    if let Some(claim) = area.table.claim(None, 2) {
+                        let slot = area.step(claim, 2);
+                        assert!(area.table.release(slot, 2), "freed by another");
+                    }
+                })
+            };
+            area.table.disown(kept, 1);
+            other.join().unwrap();
+            area.all_can_be_had();
+        });
+    }
+
+    #[test]
+    fn loom_a_waiter_gets_a_slot_or_is_woken() {
+        model(|| {
+            let area = Area::<1>::new();
+            let waiters = Arc::new(Atomic::new(0u32));
+            let claim = area.table.claim(None, 1).unwrap();
+            let releaser = {
+                let (area, waiters) = (area.clone(), waiters.clone());
+                thread::spawn(move || {
+                    let slot = area.step(claim, 1);
+                    assert!(area.table.release(slot, 1));
+                    waiters.load(Relaxed) > 0
+                })
+            };
+            waiters.fetch_add(1, Full);
+            let claimed = area.table.claim(None, 2);
+            if let Some(claim) = claimed {
+                area.step(claim, 2);
+            }
+            let woken = releaser.join().unwrap();
+            assert!(claimed.is_some() || woken, "sleeps for ever");
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "sleeps for ever")]
+    fn loom_sees_a_waiter_that_does_not_say_so() {
+        model(|| {
+            let area = Area::<1>::new();
+            let waiters = Arc::new(Atomic::new(0u32));
+            let claim = area.table.claim(None, 1).unwrap();
+            let releaser = {
+                let (area, waiters) = (area.clone(), waiters.clone());
+                thread::spawn(move || {
+                    assert!(area.table.release(claim.slot, 1));
+                    waiters.load(Relaxed) > 0
+                })
+            };
+            waiters.fetch_add(1, Relaxed);
+            let claimed = area.table.claim(None, 2);
+            let woken = releaser.join().unwrap();
+            assert!(claimed.is_some() || woken, "sleeps for ever");
+        });
     }
 }

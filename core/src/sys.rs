@@ -383,6 +383,14 @@ mod host {
     }
 }
 
+/// Runs a loom model, with at most three preemptions unless `LOOM_MAX_PREEMPTIONS` says other.
+#[cfg(all(test, loom))]
+pub(crate) fn model(f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(3);
+    builder.check(f);
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
