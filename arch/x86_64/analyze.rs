@@ -8,12 +8,15 @@
 use uprobes_core::arch::{Analysis, Bitness, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
 
-use super::decode::{Decode, Decoded, Map};
+use super::decode::{Decode, Decoded, Field, Map};
 use super::insn::{Addr, Alu, Fixup, Insn, Sim, MAX_LEN, NOP};
 use super::regs::Reg;
 
-/// `ud2`. The kernel's decoder sees in it the start of a hypervisor's escape, with more to come.
-const UD2: [u8; 2] = [0x0f, 0x0b];
+/// `ud2` and `ud0`, there to fault.
+///
+/// The kernel's decoder may see in the former the start of a hypervisor's escape, with more to
+/// come; on the length of the latter CPUs disagree.
+const UNDEFINED: [[u8; 2]; 2] = [[0x0f, 0x0b], [0x0f, 0xff]];
 
 /// Decides whether and how the instruction at the start of `bytes` can be probed.
 pub(super) fn analyze<D: Decode>(
@@ -30,8 +33,9 @@ pub(super) fn analyze<D: Decode>(
         scratch: None,
         bits64,
     };
-    if !bytes.starts_with(&UD2) {
-        let d = D::decode(bytes, bitness)?;
+    if !UNDEFINED.iter().any(|ud| bytes.starts_with(ud)) {
+        let mut d = D::decode(bytes, bitness)?;
+        add_missing_immediate(&mut d, bytes);
         if !(1..=MAX_LEN).contains(&usize::from(d.length)) {
             return Err(Errno::ENOEXEC);
         }
@@ -52,6 +56,27 @@ pub(super) fn analyze<D: Decode>(
         len,
         simulated: insn.sim != Sim::None,
     })
+}
+
+/// Adds the two immediate bytes of `extrq` and `insertq`, which the kernel's decoder does not know.
+fn add_missing_immediate(d: &mut Decoded, bytes: &[u8; MAX_INSN_BYTES]) {
+    let sse4a = d.map() == Map::TwoByte
+        && d.opcode_byte() == 0x78
+        && (d.has_prefix(0x66) || d.has_prefix(0xf2));
+    if sse4a && !d.immediate.is_present() {
+        let immediate = bytes.get(d.immediate_offset()..).unwrap_or_default();
+        if let [first, second, ..] = *immediate {
+            d.immediate = Field {
+                bytes: [first, 0, 0, 0],
+                nbytes: 1,
+            };
+            d.immediate2 = Field {
+                bytes: [second, 0, 0, 0],
+                nbytes: 1,
+            };
+            d.length = d.length.saturating_add(2);
+        }
+    }
 }
 
 /// Whether the byte is a legacy prefix.
@@ -92,9 +117,14 @@ fn is_misread(d: &Decoded, bits64: bool) -> bool {
         Map::One => is_legacy_prefix(op) || op == 0x0f || bits64 && matches!(op, 0x40..=0x4f),
         Map::TwoByte => {
             // These have none, or fault whatever follows them.
-            let without = matches!(op, 0x04..=0x0c | 0x0e | 0x24..=0x27 | 0x30..=0x3f | 0x77
-                | 0x7a | 0x7b | 0x80..=0x8f | 0xa0..=0xa2 | 0xa6..=0xaa | 0xc8..=0xcf | 0xff);
-            !d.modrm.is_present() && !without
+            let without = matches!(
+                op,
+                0x04..=0x0c | 0x0e | 0x24..=0x27 | 0x30..=0x3f | 0x77 | 0x7a | 0x7b
+                    | 0x80..=0x8f | 0xa0..=0xa2 | 0xa6..=0xaa | 0xc8..=0xcf
+            );
+            // Moves to and from control and debug registers have no memory form.
+            let no_memory = matches!(op, 0x20..=0x23) && !d.is_register_form();
+            !d.modrm.is_present() && !without || no_memory
         }
         Map::ThreeByte => {
             !d.modrm.is_present() || d.opcode.bytes[1] == 0x3a && !d.immediate.is_present()

@@ -8,7 +8,8 @@
 //! - `analyze`: what can be probed, and how;
 //! - `simulate`: what is done without a step;
 //! - `xol`: what is stepped out of line;
-//! - `uretprobe`: return probes.
+//! - `uretprobe`: return probes;
+//! - `vectors`: instructions to test with.
 
 use core::marker::PhantomData;
 
@@ -21,6 +22,7 @@ pub mod decode;
 pub mod insn;
 pub mod regs;
 pub mod uretprobe;
+pub mod vectors;
 
 mod analyze;
 mod simulate;

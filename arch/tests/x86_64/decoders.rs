@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The kernel's decoder against iced.
+//!
+//! Each knows instructions that the other does not; on those that both know the backend must come
+//! to the same verdict, whichever decoder it has.
+
+use proptest::prelude::*;
+use uprobes_arch::x86_64::X86_64;
+use uprobes_core::arch::{Arch, Bitness};
+
+use crate::generate;
+use crate::iced::Iced;
+use crate::kernel::Kernel;
+
+#[test]
+fn random_code_gets_the_same_verdict_with_either_decoder() {
+    if !Kernel::is_available() {
+        return;
+    }
+    let code = (generate::code(), generate::bitness());
+    proptest!(generate::config(50_000), |((code, bitness) in code)| {
+        let kernel = X86_64::<Kernel>::analyze(&code, bitness);
+        let iced = X86_64::<Iced>::analyze(&code, bitness);
+        if let (Ok(kernel), Ok(iced)) = (kernel, iced) {
+            prop_assert_eq!(kernel, iced, "{:02x?}", code);
+        }
+    });
+}
+
+#[test]
+fn every_opcode_gets_the_same_verdict_with_either_decoder() {
+    if !Kernel::is_available() {
+        return;
+    }
+    let mut same = 0;
+    for bitness in [Bitness::Bits64, Bitness::Bits32] {
+        let codes: Vec<_> = generate::every_opcode(bitness).collect();
+        Kernel::remember(&codes, bitness);
+        for code in codes {
+            let kernel = X86_64::<Kernel>::analyze(&code, bitness);
+            let iced = X86_64::<Iced>::analyze(&code, bitness);
+            if let (Ok(kernel), Ok(iced)) = (kernel, iced) {
+                assert_eq!(kernel, iced, "{code:02x?} {bitness:?}");
+                same += 1;
+            }
+        }
+    }
+    assert!(same > 100_000, "{same}");
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Tests of the x86_64 backend.
+//!
+//! - `iced`, `kernel`: two decoders for the backend, iced-x86 and the kernel's own;
+//! - `generate`: instructions to test with;
+//! - `model`: a task to simulate on; `native`: the CPU to run on;
+//! - `decoders`: the two decoders against each other;
+//! - `properties`: what holds for every piece of code;
+//! - `vectors`: the table of verdicts;
+//! - `cpu`: probed runs against bare ones on the CPU.
+
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+mod cpu;
+mod decoders;
+mod generate;
+mod iced;
+mod kernel;
+mod model;
+#[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
+mod native;
+mod properties;
+mod vectors;
