@@ -151,8 +151,8 @@ impl<const N: usize> SlotTable<N> {
         let words = Words::of(owner)?;
         if let Some(slot) = hint {
             if let Some(line) = self.words.get(slot.get()) {
-                // Acquire: the contents are used or written after the slot is had.
-                if line.0.cmpxchg(words.idle, words.busy, Acquire).is_ok() {
+                // Relaxed: what the slot holds was left there by this very task.
+                if line.0.cmpxchg(words.idle, words.busy, Relaxed).is_ok() {
                     return Some(Claim { slot, reused: true });
                 }
             }
@@ -177,7 +177,7 @@ impl<const N: usize> SlotTable<N> {
             let word = line.0.load(Relaxed);
             let reused = word == words.idle;
             let wanted = reused || word == FREE || (steal && word & KIND == IDLE);
-            // Acquire: the one before has left the slot before it is written.
+            // Acquire: the one before has left the slot before this one writes to it.
             if wanted && line.0.cmpxchg(word, words.busy, Acquire).is_ok() {
                 let slot = SlotIndex(u8::try_from(number).ok()?);
                 return Some(Claim { slot, reused });

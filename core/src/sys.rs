@@ -291,8 +291,19 @@ mod host {
     /// # Context
     ///
     /// Any, for all methods.
+    #[cfg(not(loom))]
     #[repr(transparent)]
     pub struct Atomic<T: AtomicType>(T::Repr);
+
+    /// An atomic variable; stand-in for `kernel::sync::atomic::Atomic`.
+    ///
+    /// Loom tries another order of two accesses only if it knows that they conflict, and to know
+    /// it keeps the last access of each variable. So when one thread has loaded, and another one
+    /// loads and then stores, the second load hides the first from the store, and the order in
+    /// which the store comes first is not tried (loom's issues 166 and 392). Each access therefore
+    /// also exchanges a second variable, without ordering, which conflicts with every other access.
+    #[cfg(loom)]
+    pub struct Atomic<T: AtomicType>(T::Repr, raw::AtomicBool);
 
     impl<T: AtomicType> Atomic<T> {
         /// Creates the variable.
@@ -306,7 +317,21 @@ mod host {
         /// Creates the variable.
         #[cfg(loom)]
         pub fn new(v: T) -> Self {
-            Self(T::Repr::make(v))
+            Self(T::Repr::make(v), raw::AtomicBool::new(false))
+        }
+
+        /// The variable, to be accessed now.
+        #[cfg(not(loom))]
+        #[inline(always)]
+        fn access(&self) -> &T::Repr {
+            &self.0
+        }
+
+        /// The variable, to be accessed now.
+        #[cfg(loom)]
+        fn access(&self) -> &T::Repr {
+            self.1.swap(false, Raw::Relaxed);
+            &self.0
         }
 
         /// The variable, to a caller who alone has it.
@@ -319,7 +344,7 @@ mod host {
         /// Loads the value.
         #[inline]
         pub fn load<O: AcquireOrRelaxed>(&self, _: O) -> T {
-            self.0.get(match O::TYPE {
+            self.access().get(match O::TYPE {
                 OrderingType::Acquire => Raw::Acquire,
                 _ => Raw::Relaxed,
             })
@@ -332,20 +357,20 @@ mod host {
                 OrderingType::Release => Raw::Release,
                 _ => Raw::Relaxed,
             };
-            self.0.set(v, order);
+            self.access().set(v, order);
         }
 
         /// Stores a value and returns the one before.
         #[inline]
         pub fn xchg<O: Ordering>(&self, v: T, _: O) -> T {
-            ordered::<O, _>(|order| self.0.swap(v, order))
+            ordered::<O, _>(|order| self.access().swap(v, order))
         }
 
         /// Stores `new` if the value is `old`; returns the value before, as [`Err`] if it was
         /// not. A failure orders nothing.
         #[inline]
         pub fn cmpxchg<O: Ordering>(&self, old: T, new: T, _: O) -> Result<T, T> {
-            ordered::<O, _>(|order| self.0.exchange(old, new, order))
+            ordered::<O, _>(|order| self.access().exchange(old, new, order))
         }
 
         /// Adds, wrapping around, without ordering.
@@ -354,7 +379,7 @@ mod host {
         where
             T: AtomicAdd<Rhs>,
         {
-            T::fetch_add(&self.0, v, Raw::Relaxed);
+            T::fetch_add(self.access(), v, Raw::Relaxed);
         }
 
         /// Adds, wrapping around, and returns the value before.
@@ -363,7 +388,7 @@ mod host {
         where
             T: AtomicAdd<Rhs>,
         {
-            ordered::<O, _>(|order| T::fetch_add(&self.0, v, order))
+            ordered::<O, _>(|order| T::fetch_add(self.access(), v, order))
         }
 
         /// Subtracts, wrapping around, and returns the value before.
@@ -372,7 +397,7 @@ mod host {
         where
             T: AtomicAdd<Rhs>,
         {
-            ordered::<O, _>(|order| T::fetch_sub(&self.0, v, order))
+            ordered::<O, _>(|order| T::fetch_sub(self.access(), v, order))
         }
     }
 
