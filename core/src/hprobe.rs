@@ -69,9 +69,36 @@
 //!
 //! # What the memory of the uprobe must survive
 //!
-//! The timer reads the pointer and touches the uprobe's reference count, and the lease that it
-//! looks at may end meanwhile. A section of the lease SRCU of its own does not help it: a grace
-//! period that was under way when the timer began waits for the lease, but not for the timer.
+//! Three kinds of readers touch an uprobe without a reference, and each begins under the
+//! protection of the one before. So three grace periods must pass, in this order:
+//!
+//! ```text
+//! last reference put, erased from the index
+//!  -> the read sections of lookups (RCU Tasks Trace): nobody finds it, no lease begins any more
+//!  -> the lease SRCU: no lease is open, no timer finds one to downgrade any more
+//!  -> ordinary RCU: no timer is in the middle of a downgrade
+//!  -> freed
+//! ```
+//!
+//! With the first two in the other order, a lease could begin after its grace period:
+//!
+//! ```text
+//! CPU0: the task                          CPU1: unregister
+//! ------------------------------------    ------------------------------------
+//! begins a read section
+//! finds the uprobe
+//!                                         erases it
+//!                                         grace period of the lease SRCU
+//! leases it
+//! ends the read section
+//!                                         grace period of the read sections
+//!                                         frees it
+//! still steps it: use after free
+//! ```
+//!
+//! Without the third, the timer is in danger. A section of the lease SRCU of its own does not
+//! help it, for a grace period that was under way when the timer began waits for the lease that
+//! the timer looks at, but not for the timer:
 //!
 //! ```text
 //! CPU0: the task                  CPU1: the timer             CPU2: unregister
@@ -87,11 +114,10 @@
 //!                                 try_get(): use after free
 //! ```
 //!
-//! So the order is: the uprobe is freed after a grace period of the lease SRCU *and then* one of
-//! ordinary RCU, and [`Hprobe::expire`], with everything that its closures touch, runs in one
-//! RCU section. As the timer saw `Leased` in its section, the lease had not ended when the
-//! section began; hence the RCU grace period, which starts after the lease's end, waits for it.
-//! This costs the hit path nothing.
+//! With it, [`Hprobe::expire`] and all that its closures touch run in one RCU section. As the
+//! timer saw `Leased` in its section, the lease had not ended when the section began; hence the
+//! RCU grace period, which starts after the lease's end, waits for it. None of this costs the hit
+//! path anything.
 
 #![forbid(unsafe_code)]
 
@@ -611,5 +637,71 @@ mod loom_models {
     #[should_panic(expected = "Causality violation")]
     fn loom_sees_that_srcu_alone_is_not_enough() {
         memory_outlives_the_timer(false);
+    }
+
+    /// A read section of a miniature RCU; what it waits for is that the flag is down.
+    fn section<R>(flag: &Atomic<bool>, inside: impl FnOnce() -> R) -> R {
+        flag.store(true, Relaxed);
+        fence(SeqCst);
+        let ret = inside();
+        flag.store(false, Release);
+        ret
+    }
+
+    /// A task finds an uprobe and leases it, while it is erased and two grace periods pass in
+    /// the one order or the other. They are over at once or not at all.
+    fn memory_outlives_the_lease(lookups_first: bool) {
+        model(move || {
+            let world = Arc::new((
+                Atomic::new(true),   // in the index
+                Atomic::new(false),  // read section open
+                Atomic::new(false),  // lease open
+                UnsafeCell::new(()), // the memory
+            ));
+            let unregister = {
+                let world = world.clone();
+                thread::spawn(move || {
+                    let (indexed, lookup, lease, memory) = &*world;
+                    indexed.store(false, Relaxed);
+                    let order = if lookups_first {
+                        [lookup, lease]
+                    } else {
+                        [lease, lookup]
+                    };
+                    for readers in order {
+                        fence(SeqCst);
+                        if readers.load(Acquire) {
+                            return;
+                        }
+                    }
+                    memory.with_mut(|_| ());
+                })
+            };
+            let (indexed, lookup, lease, memory) = &*world;
+            let leased = section(lookup, || {
+                let found = indexed.load(Relaxed);
+                if found {
+                    lease.store(true, Relaxed);
+                    fence(SeqCst);
+                }
+                found
+            });
+            if leased {
+                memory.with(|_| ());
+                lease.store(false, Release);
+            }
+            unregister.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_memory_outlives_the_lease() {
+        memory_outlives_the_lease(true);
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn loom_sees_grace_periods_in_the_wrong_order() {
+        memory_outlives_the_lease(false);
     }
 }
