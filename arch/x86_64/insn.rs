@@ -40,13 +40,8 @@ const_assert!(core::mem::size_of::<Insn>() <= 32);
 
 impl Insn {
     /// Length in bytes.
-    pub fn len(&self) -> u8 {
+    pub fn length(&self) -> u8 {
         self.len
-    }
-
-    /// Never; an instruction has bytes.
-    pub fn is_empty(&self) -> bool {
-        false
     }
 
     /// Width of the code that it was analysed as.

@@ -39,6 +39,9 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const PUSH_BP: u8 = 0x55;
 
 /// The x86_64 backend, with the instruction decoder `D`.
+///
+/// The kernel's is `insn_decode()`, which only the crate at the top can reach; see
+/// [`decode::Decoded`] for how to hand over what it finds.
 pub struct X86_64<D>(PhantomData<D>);
 
 impl<D: Decode> Arch for X86_64<D> {
@@ -135,6 +138,16 @@ impl<D: Decode> Arch for X86_64<D> {
         bp_vaddr: u64,
     ) {
         xol::abort(insn, regs, task, state, bp_vaddr);
+    }
+
+    fn finish_early(
+        insn: &Insn,
+        regs: &mut PtRegs,
+        state: &StepState,
+        bp_vaddr: u64,
+        xol_vaddr: u64,
+    ) -> bool {
+        xol::finish_early(insn, regs, state, bp_vaddr, xol_vaddr)
     }
 
     fn trampoline(bitness: Bitness) -> &'static [u8] {

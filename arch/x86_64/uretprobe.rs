@@ -10,7 +10,7 @@ use super::regs::{PtRegs, Reg};
 ///
 /// The system call puts the address to return to in place of the saved rax, and its result is the
 /// function's, so that rax is not popped but returned to.
-const TRAMPOLINE64: [u8; 20] = [
+const TRAMPOLINE64: [u8; 18] = [
     0x50, //                                     push   %rax
     0x51, //                                     push   %rcx
     0x41, 0x53, //                               push   %r11
@@ -19,7 +19,7 @@ const TRAMPOLINE64: [u8; 20] = [
     0x41, 0x5b, //                               pop    %r11
     0x59, //                                     pop    %rcx
     0xc3, //                                     ret
-    0xcc, 0xcc, 0xcc, //                         int3
+    0xcc, //                                     int3
 ];
 
 /// Offset of the instruction after `syscall` in the trampoline.

@@ -199,6 +199,27 @@ fn fix_syscall(
     Stepped::Done { trap: false }
 }
 
+/// Ends the step of a `syscall` that is on its way back to user space, or that has put the task
+/// elsewhere altogether, as `rt_sigreturn` does; see
+/// [`finish_early`](uprobes_core::arch::Arch::finish_early).
+pub(super) fn finish_early(
+    insn: &Insn,
+    regs: &mut PtRegs,
+    state: &StepState,
+    bp_vaddr: u64,
+    xol_vaddr: u64,
+) -> bool {
+    let offset = regs[Reg::Ip].wrapping_sub(xol_vaddr);
+    if insn.fixup != Fixup::Syscall || offset < SYSCALL_LEN {
+        return false;
+    }
+    fix_syscall(insn, regs, state, bp_vaddr, xol_vaddr);
+    if offset <= SYSCALL_LEN + 1 && !state.tf {
+        regs[Reg::Flags] &= !flags::TF;
+    }
+    true
+}
+
 /// Clears the trace flag in the flags that `pushf` has just pushed.
 fn clear_pushed_tf<T: UserTask>(regs: &PtRegs, task: &mut T, size: u8) -> Result<(), Fault> {
     let sp = regs[Reg::Sp];

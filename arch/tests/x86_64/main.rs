@@ -7,6 +7,7 @@
 //! - `model`: a task to simulate on; `native`: the CPU to run on;
 //! - `decoders`: the two decoders against each other;
 //! - `properties`: what holds for every piece of code;
+//! - `semantics`: what the CPU of the host cannot show;
 //! - `vectors`: the table of verdicts;
 //! - `cpu`: probed runs against bare ones on the CPU.
 
@@ -20,4 +21,5 @@ mod model;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod native;
 mod properties;
+mod semantics;
 mod vectors;

@@ -35,7 +35,7 @@ fn check(code: &[u8; MAX_INSN_BYTES], bitness: Bitness) {
         return;
     }
     assert_eq!(len, disassembly.len(), "{}", text());
-    assert_eq!(analysis.insn.len(), analysis.len);
+    assert_eq!(analysis.insn.length(), analysis.len);
     assert_eq!(analysis.insn.bitness(), bitness);
 
     // The copy is as long, and differs where it must only.
@@ -186,7 +186,7 @@ fn exercise(insn: &uprobes_arch::x86_64::Insn, bitness: Bitness) {
         let mut task = Model::new(0x1000, vec![0xff; 64]);
         let _ = Backend::simulate(insn, &mut regs, &mut task);
         let mut state = Backend::pre_xol(insn, &mut regs, &mut task, fill, !fill).unwrap();
-        regs[Reg::Ip] = regs[Reg::Ip].wrapping_add(insn.len().into());
+        regs[Reg::Ip] = regs[Reg::Ip].wrapping_add(insn.length().into());
         let _ = Backend::post_xol(insn, &mut regs, &mut task, &mut state, fill, !fill);
         Backend::abort_xol(insn, &mut regs, &mut task, &state, fill);
     }
