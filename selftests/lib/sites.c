@@ -7,7 +7,8 @@
 #include "sites.h"
 #include "arch/sites.h"
 
-uint8_t site_data[64] __attribute__((aligned(64)));
+/* On a page of its own, for watchpoints. */
+uint8_t site_data[4096] __attribute__((aligned(4096)));
 
 /* Pages of their own, so that no probe changes a page that the harness runs on. */
 asm(".pushsection .text.sites, \"ax\", @progbits\n"
@@ -59,9 +60,9 @@ void site_random(struct site_state *st, uint64_t n)
 
 void site_run(const struct site *site, struct site_state *st)
 {
-	memcpy(site_data, st->data, sizeof(site_data));
+	memcpy(site_data, st->data, sizeof(st->data));
 	site_call(site->fn, &st->regs);
-	memcpy(st->data, site_data, sizeof(site_data));
+	memcpy(st->data, site_data, sizeof(st->data));
 }
 
 bool site_same(const struct site *site, const struct site_state *got,

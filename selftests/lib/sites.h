@@ -19,7 +19,7 @@ extern const struct site sites[];
 extern const int nr_sites;
 
 /* Memory that sites read and write. */
-extern uint8_t site_data[64] __attribute__((aligned(64)));
+extern uint8_t site_data[];
 
 const struct site *site_by_name(const char *name);
 

@@ -14,6 +14,20 @@
 #define ARCH_BREAKPOINT		"\xcc"
 #define ARCH_BREAKPOINT_LEN	1
 
+/*
+ * long fn(long x) { return x + 1; } as bytes, position-independent. The first
+ * instruction is one that is simulated (nop), in the other one that is stepped
+ * (lea), which is long enough to lie across a page boundary.
+ */
+#define ARCH_FN_SIMULATED	"\x90\x48\x8d\x47\x01\xc3"
+#define ARCH_FN_STEPPED		"\x48\x8d\x47\x01\xc3"
+
+/* The debugger's view of a stopped task (struct user_regs_struct). */
+#define PT_IP(regs)		((regs).rip)
+#define PT_RV(regs)		((regs).rax)
+/* A breakpoint trap leaves the instruction pointer behind the breakpoint. */
+#define ARCH_TRAP_PC_AFTER	1
+
 /* Instruction pointer and stack pointer of a signal's ucontext. */
 #define UC_IP(uc)		((uc)->uc_mcontext.gregs[REG_RIP])
 #define UC_SP(uc)		((uc)->uc_mcontext.gregs[REG_RSP])
