@@ -5,10 +5,14 @@
 #![cfg_attr(not(any(test, loom, CONFIG_RUST)), no_std)]
 
 pub mod arch;
+pub mod consumer;
 pub mod errno;
+pub mod hit;
 pub mod hprobe;
 pub mod index;
 pub mod last_hit;
 pub mod lease;
+pub mod returns;
+pub mod semaphore;
 pub mod slots;
 pub mod sys;

@@ -1,0 +1,669 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Inline functions and macros of the kernel, one line each, for Rust to call.
+ * Compiled to bitcode and inlined where RUST_INLINE_HELPERS allows, else an
+ * object of its own. No logic belongs here.
+ */
+#include <linux/debugfs.h>
+#include <linux/highmem.h>
+#include <linux/khugepaged.h>
+#include <linux/mm.h>
+#include <linux/mm_inline.h>
+#include <linux/mmu_notifier.h>
+#include <linux/pagemap.h>
+#include <linux/pagewalk.h>
+#include <linux/percpu-rwsem.h>
+#include <linux/refcount.h>
+#include <linux/rmap.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/sched/task_stack.h>
+#include <linux/seq_file.h>
+#include <linux/shmem_fs.h>
+#include <linux/srcu.h>
+#include <linux/rcupdate_trace.h>
+#include <linux/swap.h>
+#include <linux/task_work.h>
+#include <linux/timer.h>
+#include <linux/uaccess.h>
+#include <linux/uprobes.h>
+#include <linux/userfaultfd_k.h>
+#include <linux/wait.h>
+#include <linux/workqueue.h>
+#include <linux/oom.h>
+
+#ifdef __BINDGEN__
+#define __rust_helper
+#else
+#define __rust_helper __always_inline
+#endif
+
+/* Current task and its flags. */
+
+__rust_helper struct task_struct *rust_helper_uprobes_current(void)
+{
+	return current;
+}
+
+__rust_helper struct pt_regs *rust_helper_uprobes_task_pt_regs(struct task_struct *t)
+{
+	return task_pt_regs(t);
+}
+
+__rust_helper void rust_helper_uprobes_set_uprobe_flag(struct task_struct *t)
+{
+	set_tsk_thread_flag(t, TIF_UPROBE);
+}
+
+__rust_helper void rust_helper_uprobes_clear_uprobe_flag(void)
+{
+	clear_thread_flag(TIF_UPROBE);
+}
+
+__rust_helper void rust_helper_uprobes_set_sigpending_flag(void)
+{
+	set_thread_flag(TIF_SIGPENDING);
+}
+
+__rust_helper void rust_helper_uprobes_clear_sigpending_flag(struct task_struct *t)
+{
+	clear_tsk_thread_flag(t, TIF_SIGPENDING);
+}
+
+__rust_helper bool rust_helper_uprobes_task_sigpending(struct task_struct *t)
+{
+	return task_sigpending(t);
+}
+
+__rust_helper bool rust_helper_uprobes_fatal_signal_pending(struct task_struct *t)
+{
+	return __fatal_signal_pending(t);
+}
+
+__rust_helper int rust_helper_uprobes_task_work_add(struct task_struct *t,
+						    struct callback_head *work)
+{
+	return task_work_add(t, work, TWA_RESUME);
+}
+
+__rust_helper void rust_helper_uprobes_init_task_work(struct callback_head *work,
+						      task_work_func_t func)
+{
+	init_task_work(work, func);
+}
+
+/* RCU Tasks Trace, SRCU, RCU. */
+
+__rust_helper void rust_helper_uprobes_rcu_read_lock_trace(void)
+{
+	rcu_read_lock_trace();
+}
+
+__rust_helper void rust_helper_uprobes_rcu_read_unlock_trace(void)
+{
+	rcu_read_unlock_trace();
+}
+
+__rust_helper int rust_helper_uprobes_rcu_read_lock_trace_held(void)
+{
+	return rcu_read_lock_trace_held();
+}
+
+__rust_helper void rust_helper_uprobes_call_rcu_tasks_trace(struct rcu_head *rcu,
+							    rcu_callback_t func)
+{
+	call_rcu_tasks_trace(rcu, func);
+}
+
+__rust_helper void rust_helper_uprobes_synchronize_rcu_tasks_trace(void)
+{
+	synchronize_rcu_tasks_trace();
+}
+
+__rust_helper struct srcu_ctr __percpu *
+rust_helper_uprobes_srcu_down_read_fast(struct srcu_struct *ssp)
+{
+	return srcu_down_read_fast(ssp);
+}
+
+__rust_helper void rust_helper_uprobes_srcu_up_read_fast(struct srcu_struct *ssp,
+							 struct srcu_ctr __percpu *scp)
+{
+	srcu_up_read_fast(ssp, scp);
+}
+
+__rust_helper struct srcu_ctr __percpu *
+rust_helper_uprobes_srcu_read_lock_fast_updown(struct srcu_struct *ssp)
+{
+	return srcu_read_lock_fast_updown(ssp);
+}
+
+__rust_helper void
+rust_helper_uprobes_srcu_read_unlock_fast_updown(struct srcu_struct *ssp,
+						 struct srcu_ctr __percpu *scp)
+{
+	srcu_read_unlock_fast_updown(ssp, scp);
+}
+
+/* Locks and counts. */
+
+__rust_helper void rust_helper_uprobes_percpu_down_read(struct percpu_rw_semaphore *sem)
+{
+	percpu_down_read(sem);
+}
+
+__rust_helper void rust_helper_uprobes_percpu_up_read(struct percpu_rw_semaphore *sem)
+{
+	percpu_up_read(sem);
+}
+
+__rust_helper bool rust_helper_uprobes_refcount_inc_not_zero(refcount_t *r)
+{
+	return refcount_inc_not_zero(r);
+}
+
+__rust_helper bool rust_helper_uprobes_refcount_dec_and_test(refcount_t *r)
+{
+	return refcount_dec_and_test(r);
+}
+
+__rust_helper void rust_helper_uprobes_refcount_inc(refcount_t *r)
+{
+	refcount_inc(r);
+}
+
+__rust_helper void rust_helper_uprobes_init_rwsem(struct rw_semaphore *sem)
+{
+	init_rwsem(sem);
+}
+
+__rust_helper void rust_helper_uprobes_spin_lock_init(spinlock_t *lock)
+{
+	spin_lock_init(lock);
+}
+
+__rust_helper void rust_helper_uprobes_spin_lock(spinlock_t *lock)
+{
+	spin_lock(lock);
+}
+
+__rust_helper int rust_helper_uprobes_spin_trylock(spinlock_t *lock)
+{
+	return spin_trylock(lock);
+}
+
+__rust_helper void rust_helper_uprobes_spin_unlock(spinlock_t *lock)
+{
+	spin_unlock(lock);
+}
+
+__rust_helper void rust_helper_uprobes_init_waitqueue_head(struct wait_queue_head *wq)
+{
+	init_waitqueue_head(wq);
+}
+
+__rust_helper bool rust_helper_uprobes_waitqueue_active(struct wait_queue_head *wq)
+{
+	return waitqueue_active(wq);
+}
+
+__rust_helper void rust_helper_uprobes_wake_up(struct wait_queue_head *wq)
+{
+	wake_up(wq);
+}
+
+__rust_helper void rust_helper_uprobes_init_wait(struct wait_queue_entry *wait)
+{
+	init_wait(wait);
+}
+
+__rust_helper void rust_helper_uprobes_timer_setup(struct timer_list *timer,
+						   void (*func)(struct timer_list *))
+{
+	timer_setup(timer, func, 0);
+}
+
+__rust_helper bool rust_helper_uprobes_timer_pending(const struct timer_list *timer)
+{
+	return timer_pending(timer);
+}
+
+__rust_helper void rust_helper_uprobes_init_work(struct work_struct *work, work_func_t func)
+{
+	INIT_WORK(work, func);
+}
+
+__rust_helper void rust_helper_uprobes_init_delayed_work(struct delayed_work *work,
+							 work_func_t func)
+{
+	INIT_DELAYED_WORK(work, func);
+}
+
+__rust_helper bool rust_helper_uprobes_schedule_work(struct work_struct *work)
+{
+	return schedule_work(work);
+}
+
+__rust_helper bool rust_helper_uprobes_schedule_delayed_work(struct delayed_work *work,
+							     unsigned long delay)
+{
+	return schedule_delayed_work(work, delay);
+}
+
+/* Address spaces and mappings. */
+
+__rust_helper void rust_helper_uprobes_mmap_write_lock(struct mm_struct *mm)
+{
+	mmap_write_lock(mm);
+}
+
+__rust_helper int rust_helper_uprobes_mmap_write_lock_killable(struct mm_struct *mm)
+{
+	return mmap_write_lock_killable(mm);
+}
+
+__rust_helper void rust_helper_uprobes_mmap_write_unlock(struct mm_struct *mm)
+{
+	mmap_write_unlock(mm);
+}
+
+__rust_helper void rust_helper_uprobes_mmap_assert_write_locked(struct mm_struct *mm)
+{
+	mmap_assert_write_locked(mm);
+}
+
+__rust_helper bool rust_helper_uprobes_mmap_speculate_begin(struct mm_struct *mm,
+							    unsigned int *seq)
+{
+	return mmap_lock_speculate_try_begin(mm, seq);
+}
+
+__rust_helper bool rust_helper_uprobes_mmap_speculate_retry(struct mm_struct *mm,
+							    unsigned int seq)
+{
+	return mmap_lock_speculate_retry(mm, seq);
+}
+
+__rust_helper bool rust_helper_uprobes_mm_flags_test(int flag, struct mm_struct *mm)
+{
+	return mm_flags_test(flag, mm);
+}
+
+__rust_helper void rust_helper_uprobes_mm_flags_set(int flag, struct mm_struct *mm)
+{
+	mm_flags_set(flag, mm);
+}
+
+__rust_helper int rust_helper_uprobes_mm_users(struct mm_struct *mm)
+{
+	return atomic_read(&mm->mm_users);
+}
+
+__rust_helper bool rust_helper_uprobes_is_stable_address_space(struct mm_struct *mm)
+{
+	return !check_stable_address_space(mm);
+}
+
+__rust_helper struct vm_area_struct *rust_helper_uprobes_vma_next(struct mm_struct *mm,
+								  unsigned long from)
+{
+	return find_vma(mm, from);
+}
+
+__rust_helper unsigned long rust_helper_uprobes_vma_start_pgoff(struct vm_area_struct *vma)
+{
+	return vma_start_pgoff(vma);
+}
+
+__rust_helper bool rust_helper_uprobes_vma_is_cow(struct vm_area_struct *vma)
+{
+	return vma_is_cow_mapping(vma);
+}
+
+__rust_helper unsigned long rust_helper_uprobes_vma_flags(struct vm_area_struct *vma)
+{
+	return vma->vm_flags;
+}
+
+__rust_helper struct inode *rust_helper_uprobes_file_inode(struct file *file)
+{
+	return file_inode(file);
+}
+
+__rust_helper struct file *rust_helper_uprobes_vma_file_speculative(struct vm_area_struct *vma)
+{
+	return READ_ONCE(vma->vm_file);
+}
+
+__rust_helper void rust_helper_uprobes_i_mmap_lock_read(struct address_space *mapping)
+{
+	i_mmap_lock_read(mapping);
+}
+
+__rust_helper void rust_helper_uprobes_i_mmap_unlock_read(struct address_space *mapping)
+{
+	i_mmap_unlock_read(mapping);
+}
+
+__rust_helper unsigned long rust_helper_uprobes_unmapped_area_near_top(void)
+{
+	return get_unmapped_area(NULL, TASK_SIZE - PAGE_SIZE, PAGE_SIZE, 0, 0);
+}
+
+__rust_helper loff_t rust_helper_uprobes_i_size_read(struct inode *inode)
+{
+	return i_size_read(inode);
+}
+
+/* Pages and page table entries. */
+
+__rust_helper struct page *rust_helper_uprobes_read_mapping_page(struct address_space *mapping,
+								 pgoff_t index, struct file *file)
+{
+	return read_mapping_page(mapping, index, file);
+}
+
+__rust_helper struct page *
+rust_helper_uprobes_shmem_read_mapping_page(struct address_space *mapping, pgoff_t index)
+{
+	return shmem_read_mapping_page(mapping, index);
+}
+
+__rust_helper bool rust_helper_uprobes_has_read_folio(struct address_space *mapping)
+{
+	return mapping->a_ops->read_folio;
+}
+
+__rust_helper void rust_helper_uprobes_get_page(struct page *page)
+{
+	get_page(page);
+}
+
+__rust_helper void rust_helper_uprobes_put_page(struct page *page)
+{
+	put_page(page);
+}
+
+__rust_helper struct page *rust_helper_uprobes_alloc_zeroed_page(void)
+{
+	return alloc_page(GFP_HIGHUSER | __GFP_ZERO);
+}
+
+__rust_helper void *rust_helper_uprobes_kmap_local_page(struct page *page)
+{
+	return kmap_local_page(page);
+}
+
+__rust_helper void rust_helper_uprobes_kunmap_local(void *addr)
+{
+	kunmap_local(addr);
+}
+
+__rust_helper struct folio *rust_helper_uprobes_page_folio(struct page *page)
+{
+	return page_folio(page);
+}
+
+__rust_helper bool rust_helper_uprobes_folio_test_anon(struct folio *folio)
+{
+	return folio_test_anon(folio);
+}
+
+__rust_helper bool rust_helper_uprobes_folio_is_zone_device(struct folio *folio)
+{
+	return folio_is_zone_device(folio);
+}
+
+__rust_helper bool rust_helper_uprobes_folio_has_extra_refs(struct folio *folio)
+{
+	return folio_ref_count(folio) != folio_expected_ref_count(folio) + 1;
+}
+
+__rust_helper bool rust_helper_uprobes_folio_free_swap_wanted(struct folio *folio)
+{
+	return !folio_mapped(folio) && folio_test_swapcache(folio);
+}
+
+__rust_helper bool rust_helper_uprobes_folio_trylock(struct folio *folio)
+{
+	return folio_trylock(folio);
+}
+
+__rust_helper void rust_helper_uprobes_folio_unlock(struct folio *folio)
+{
+	folio_unlock(folio);
+}
+
+__rust_helper bool rust_helper_uprobes_folio_free_swap(struct folio *folio)
+{
+	return folio_free_swap(folio);
+}
+
+__rust_helper void rust_helper_uprobes_folio_put(struct folio *folio)
+{
+	folio_put(folio);
+}
+
+__rust_helper bool rust_helper_uprobes_folio_test_uptodate(struct folio *folio)
+{
+	return folio_test_uptodate(folio);
+}
+
+__rust_helper bool rust_helper_uprobes_folio_test_pmd_mappable(struct folio *folio)
+{
+	return folio_test_pmd_mappable(folio);
+}
+
+__rust_helper struct folio *rust_helper_uprobes_filemap_get_folio(struct address_space *mapping,
+								  pgoff_t index)
+{
+	return filemap_get_folio(mapping, index);
+}
+
+__rust_helper struct page *rust_helper_uprobes_folio_file_page(struct folio *folio, pgoff_t index)
+{
+	return folio_file_page(folio, index);
+}
+
+__rust_helper bool rust_helper_uprobes_pages_identical(struct page *a, struct page *b)
+{
+	return pages_identical(a, b);
+}
+
+__rust_helper void rust_helper_uprobes_folio_walk_end(struct folio_walk *fw,
+						      struct vm_area_struct *vma)
+{
+	folio_walk_end(fw, vma);
+}
+
+__rust_helper bool rust_helper_uprobes_pte_write(struct folio_walk *fw)
+{
+	return pte_write(fw->pte);
+}
+
+__rust_helper bool rust_helper_uprobes_page_anon_exclusive(struct page *page)
+{
+	return PageAnonExclusive(page);
+}
+
+__rust_helper bool rust_helper_uprobes_pte_uffd_wp(struct vm_area_struct *vma,
+						   struct folio_walk *fw)
+{
+	return userfaultfd_pte_wp(vma, fw->pte);
+}
+
+__rust_helper bool rust_helper_uprobes_uffd_missing(struct vm_area_struct *vma)
+{
+	return userfaultfd_missing(vma);
+}
+
+__rust_helper void rust_helper_uprobes_flush_cache_page(struct vm_area_struct *vma,
+							unsigned long addr,
+							struct folio_walk *fw)
+{
+	flush_cache_page(vma, addr, pte_pfn(fw->pte));
+}
+
+__rust_helper void rust_helper_uprobes_ptep_clear_flush(struct vm_area_struct *vma,
+							unsigned long addr,
+							struct folio_walk *fw)
+{
+	fw->pte = ptep_clear_flush(vma, addr, fw->ptep);
+}
+
+__rust_helper void rust_helper_uprobes_set_pte_dirty_at(struct mm_struct *mm, unsigned long addr,
+							struct folio_walk *fw)
+{
+	set_pte_at(mm, addr, fw->ptep, pte_mkdirty(fw->pte));
+}
+
+__rust_helper void rust_helper_uprobes_dec_anon_counter(struct mm_struct *mm)
+{
+	dec_mm_counter(mm, MM_ANONPAGES);
+}
+
+__rust_helper void rust_helper_uprobes_folio_remove_rmap_pte(struct folio *folio,
+							     struct page *page,
+							     struct vm_area_struct *vma)
+{
+	folio_remove_rmap_pte(folio, page, vma);
+}
+
+__rust_helper void rust_helper_uprobes_invalidate_begin(struct mmu_notifier_range *range,
+							struct mm_struct *mm, unsigned long start,
+							unsigned long end)
+{
+	mmu_notifier_range_init(range, MMU_NOTIFY_CLEAR, 0, mm, start, end);
+	mmu_notifier_invalidate_range_start(range);
+}
+
+__rust_helper void rust_helper_uprobes_invalidate_end(struct mmu_notifier_range *range)
+{
+	mmu_notifier_invalidate_range_end(range);
+}
+
+__rust_helper void rust_helper_uprobes_collapse_pte_mapped_thp(struct mm_struct *mm,
+							       unsigned long addr)
+{
+	collapse_pte_mapped_thp(mm, addr, false);
+}
+
+__rust_helper void rust_helper_uprobes_flush_dcache_page(struct page *page)
+{
+	flush_dcache_page(page);
+}
+
+/* User memory. */
+
+__rust_helper int rust_helper_uprobes_get_user_u64(u64 *value, const u64 __user *addr)
+{
+	return get_user(*value, addr);
+}
+
+__rust_helper int rust_helper_uprobes_put_user_u64(u64 value, u64 __user *addr)
+{
+	return put_user(value, addr);
+}
+
+__rust_helper int rust_helper_uprobes_get_user_u32(u32 *value, const u32 __user *addr)
+{
+	return get_user(*value, addr);
+}
+
+__rust_helper int rust_helper_uprobes_put_user_u32(u32 value, u32 __user *addr)
+{
+	return put_user(value, addr);
+}
+
+__rust_helper unsigned long rust_helper_uprobes_copy_from_user(void *to, const void __user *from,
+							       unsigned long n)
+{
+	return copy_from_user(to, from, n);
+}
+
+__rust_helper unsigned long rust_helper_uprobes_copy_to_user(void __user *to, const void *from,
+							     unsigned long n)
+{
+	return copy_to_user(to, from, n);
+}
+
+__rust_helper unsigned long
+rust_helper_uprobes_copy_from_user_inatomic(void *to, const void __user *from, unsigned long n)
+{
+	return copy_from_user_nofault(to, from, n);
+}
+
+/* Lists that hang in C structures. */
+
+__rust_helper void rust_helper_uprobes_list_init(struct list_head *head)
+{
+	INIT_LIST_HEAD(head);
+}
+
+__rust_helper void rust_helper_uprobes_list_add_rcu(struct list_head *node, struct list_head *head)
+{
+	list_add_rcu(node, head);
+}
+
+__rust_helper void rust_helper_uprobes_list_del_rcu(struct list_head *node)
+{
+	list_del_rcu(node);
+}
+
+/* Files that show what is there. */
+
+__rust_helper void rust_helper_uprobes_seq_puts(struct seq_file *m, const char *s)
+{
+	seq_puts(m, s);
+}
+
+__rust_helper void *rust_helper_uprobes_seq_private(struct seq_file *m)
+{
+	return m->private;
+}
+
+#ifdef CONFIG_X86
+#include <asm/elf.h>
+#include <asm/mmu_context.h>
+
+__rust_helper bool rust_helper_uprobes_is_64bit_mm(struct mm_struct *mm)
+{
+	return is_64bit_mm(mm);
+}
+
+__rust_helper bool rust_helper_uprobes_user_64bit_mode(struct pt_regs *regs)
+{
+	return user_64bit_mode(regs);
+}
+
+__rust_helper bool rust_helper_uprobes_task_addr32(void)
+{
+	return test_thread_flag(TIF_ADDR32);
+}
+
+__rust_helper void rust_helper_uprobes_set_compat_status(bool on)
+{
+	current_thread_info()->status = on ? current_thread_info()->status | TS_COMPAT :
+					     current_thread_info()->status & ~TS_COMPAT;
+}
+
+__rust_helper bool rust_helper_uprobes_test_blockstep(struct task_struct *t)
+{
+	return test_tsk_thread_flag(t, TIF_BLOCKSTEP);
+}
+
+__rust_helper unsigned long rust_helper_uprobes_trap_nr(struct task_struct *t)
+{
+	return t->thread.trap_nr;
+}
+
+__rust_helper void rust_helper_uprobes_set_trap_nr(struct task_struct *t, unsigned long nr)
+{
+	t->thread.trap_nr = nr;
+}
+
+__rust_helper bool rust_helper_uprobes_user_mode(struct pt_regs *regs)
+{
+	return user_mode(regs);
+}
+#endif

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Traps of the current task: [`uprobes_core::hit`] in the kernel, and the hooks that lead to it.
+
+use core::ptr::{self, NonNull};
+
+use kernel::bindings;
+use kernel::ffi::{c_int, c_ulong};
+use kernel::prelude::*;
+
+use uprobes_bindings as c;
+use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
+use uprobes_core::consumer::{dispatch_entry, BadVerdict, ReturnRequest};
+use uprobes_core::errno::Errno;
+use uprobes_core::hit::{self, AfterStep, Found, Hit, Signal, Step, StepEnd};
+use uprobes_core::last_hit::Snapshot;
+use uprobes_core::returns::ReturnInstance;
+
+use crate::isa::{Isa, Task};
+use crate::mm::{self, MmState, PAGE_MASK};
+use crate::returns;
+use crate::sync::{MmapWrite, TasksTrace};
+use crate::task::{self, Progress, Utask};
+use crate::text;
+use crate::uprobe::{self, Insn, Uprobe};
+
+/// Registers of the instruction set.
+pub(crate) type Regs = <Isa as Arch>::Regs;
+
+/// The current task at a breakpoint.
+struct Current<'g> {
+    regs: &'g mut Regs,
+    task: Task,
+    mm: *mut bindings::mm_struct,
+    rcu: &'g TasksTrace,
+}
+
+/// The mm of the current task, which came from user space.
+fn current_mm() -> *mut bindings::mm_struct {
+    // SAFETY: the current task is valid.
+    unsafe { (*c::uprobes_current()).mm }
+}
+
+/// Sends `signal` to the current task.
+pub(crate) fn send(signal: Signal) {
+    // SAFETY: the current task is valid.
+    unsafe {
+        match signal {
+            Signal::ForcedTrap => bindings::force_sig(bindings::SIGTRAP as c_int),
+            Signal::ForcedIll => bindings::force_sig(bindings::SIGILL as c_int),
+            Signal::Trap => {
+                bindings::send_sig(bindings::SIGTRAP as c_int, c::uprobes_current(), 0);
+            }
+        }
+    }
+}
+
+impl<'g> Current<'g> {
+    /// Looks up the uprobe at `vaddr` without the `mmap_lock`.
+    ///
+    /// A hot site costs neither the walk of the mappings nor that of the index: the task remembers
+    /// its last hit. Answers [`None`] where the lock is needed to tell.
+    #[inline]
+    fn find_unlocked(&mut self, vaddr: u64) -> Option<&'g Uprobe> {
+        let mut seq = 0;
+        // SAFETY: the current task's `mm` is valid.
+        if !unsafe { c::uprobes_mmap_speculate_begin(self.mm, &mut seq) } {
+            return None;
+        }
+        let now = Snapshot {
+            mm_seq: seq,
+            erasures: uprobe::erasures(),
+            // SAFETY: a plain read of a counter that may change at any time.
+            stamp: unsafe { ptr::read_volatile(&raw const bindings::jiffies) } as u64,
+        };
+        let mut utask = task::current();
+        if let Some(known) = utask.as_ref().and_then(|utask| utask.last_hit.find(vaddr, &now)) {
+            // SAFETY: valid in the section that `rcu` stands for, as `LastHit` explains.
+            return Some(unsafe { known.as_ref() });
+        }
+
+        let found = self.speculate(vaddr)?;
+        // SAFETY: as above.
+        if unsafe { c::uprobes_mmap_speculate_retry(self.mm, seq) } {
+            return None;
+        }
+        if let Some(utask) = &mut utask {
+            utask.last_hit.remember(vaddr, now, NonNull::from(found));
+        }
+        Some(found)
+    }
+
+    /// Looks up the uprobe at `vaddr` in mappings that may change meanwhile.
+    fn speculate(&self, vaddr: u64) -> Option<&'g Uprobe> {
+        let _rcu = kernel::sync::rcu::read_lock();
+        // SAFETY: mappings and files are freed after an RCU grace period; garbage in them is
+        // harmless, because the index knows only what is there and the caller checks that nothing
+        // has changed.
+        unsafe {
+            let vma = NonNull::new(bindings::vma_lookup(self.mm, vaddr as usize))?;
+            let file = c::uprobes_vma_file_speculative(vma.as_ptr());
+            if file.is_null() {
+                return None;
+            }
+            let inode = c::uprobes_file_inode(file);
+            let offset = mm::Vma::from_raw(vma).offset_of(vaddr);
+            uprobe::find(inode, offset, self.rcu)
+        }
+    }
+
+    /// Looks up what is at `vaddr` with the `mmap_lock` held for reading.
+    #[cold]
+    fn find_locked(&self, vaddr: u64) -> Found<&'g Uprobe> {
+        let lock = MmapRead::lock(self.mm);
+        // SAFETY: locked.
+        let vma = unsafe { NonNull::new(bindings::vma_lookup(self.mm, vaddr as usize)) };
+        let Some(vma) = vma else {
+            return Found::Nothing;
+        };
+        // SAFETY: valid while locked.
+        let vma = unsafe { mm::Vma::from_raw(vma) };
+        if !vma.inode().is_null() {
+            if let Some(found) = uprobe::find(vma.inode(), vma.offset_of(vaddr), self.rcu) {
+                return Found::Uprobe(found);
+            }
+        }
+        if trap_at(&lock, vaddr) {
+            Found::ForeignTrap
+        } else {
+            Found::Nothing
+        }
+    }
+}
+
+/// The `mmap_lock` of the current task's address space, held for reading.
+struct MmapRead(*mut bindings::mm_struct);
+
+impl MmapRead {
+    fn lock(mm: *mut bindings::mm_struct) -> Self {
+        // SAFETY: callers pass the current task's `mm`.
+        unsafe { bindings::mmap_read_lock(mm) };
+        Self(mm)
+    }
+}
+
+impl Drop for MmapRead {
+    fn drop(&mut self) {
+        // SAFETY: held by this guard.
+        unsafe { bindings::mmap_read_unlock(self.0) };
+    }
+}
+
+/// Whether the memory at `vaddr` holds a breakpoint.
+fn trap_at(lock: &MmapRead, vaddr: u64) -> bool {
+    let mut bytes = [0; MAX_INSN_BYTES];
+    let Some(there) = bytes.get_mut(..Isa::SWBP.len()) else {
+        return false;
+    };
+    // SAFETY: `there` has the length given.
+    let failed = unsafe {
+        c::uprobes_copy_from_user_inatomic(
+            there.as_mut_ptr().cast(),
+            vaddr as usize as *const _,
+            there.len(),
+        )
+    };
+    if failed != 0 && text::peek(lock.0, vaddr & PAGE_MASK, vaddr, there).is_err() {
+        return false;
+    }
+    Isa::is_trap_insn(there)
+}
+
+/// The return instance that the consumers of a hit ask for.
+struct Request<'u> {
+    utask: &'u mut Utask,
+    state: Requested,
+}
+
+enum Requested {
+    No,
+    Yes(*mut ReturnInstance),
+    /// There was no memory for it.
+    Lost,
+}
+
+impl ReturnRequest for Request<'_> {
+    #[inline]
+    fn request(&mut self) {
+        if let Requested::No = self.state {
+            self.state = match returns::new_instance(self.utask) {
+                Some(ri) => Requested::Yes(ri),
+                None => Requested::Lost,
+            };
+        }
+    }
+
+    #[inline]
+    fn push_session(&mut self, id: u64, cookie: u64) {
+        if let Requested::Yes(ri) = self.state {
+            // SAFETY: the instance is ours until it is pushed.
+            if !unsafe { returns::push_cookie(ri, id, cookie) } {
+                // SAFETY: as above; it is forgotten here.
+                unsafe { task::free(ri) };
+                self.state = Requested::Lost;
+            }
+        }
+    }
+}
+
+impl<'g> Hit for Current<'g> {
+    type A = Isa;
+    type Task = Task;
+    type Uprobe = &'g Uprobe;
+
+    #[inline]
+    fn parts(&mut self) -> (&mut Regs, &mut Task) {
+        (self.regs, &mut self.task)
+    }
+
+    #[inline]
+    fn trampoline(&self) -> Option<u64> {
+        // SAFETY: the current task's `mm` is valid.
+        unsafe { MmState::get(self.mm) }?.xol.trampoline()
+    }
+
+    fn on_return(&mut self) {
+        returns::on_return(self.regs, &mut self.task);
+    }
+
+    #[inline]
+    fn find(&mut self, vaddr: u64) -> Found<&'g Uprobe> {
+        match self.find_unlocked(vaddr) {
+            Some(found) => Found::Uprobe(found),
+            None => self.find_locked(vaddr),
+        }
+    }
+
+    #[inline]
+    fn insn(&self, uprobe: &'g Uprobe) -> Option<Insn> {
+        uprobe.code().map(|code| code.analysis.insn)
+    }
+
+    #[inline]
+    fn ensure_task_state(&mut self) -> bool {
+        task::current_or_make().is_some()
+    }
+
+    #[inline]
+    fn run_consumers(&mut self, uprobe: &'g Uprobe, vaddr: u64) {
+        let Some(utask) = task::current() else {
+            return;
+        };
+        // For `is_uprobe_at_func_entry`; nothing but this module looks at it.
+        utask.c.auprobe = uprobe.as_raw().cast();
+        let mut request = Request {
+            utask,
+            state: Requested::No,
+        };
+        let remove = dispatch_entry(
+            uprobe.consumers.iter_rcu(self.rcu),
+            self.regs,
+            &mut request,
+            |BadVerdict(rc)| {
+                kernel::warn_on!(true);
+                pr_warn!("uprobe: a handler returned {}\n", rc);
+            },
+        );
+        let Request { utask, state } = request;
+        utask.c.auprobe = ptr::null_mut();
+
+        if let Requested::Yes(ri) = state {
+            // SAFETY: the instance is ours and given up here.
+            unsafe { returns::prepare(utask, uprobe, ri, vaddr, self.regs, &mut self.task) };
+        }
+        if remove {
+            unapply(uprobe, self.mm);
+        }
+    }
+
+    fn acquire_slot(&mut self, uprobe: &'g Uprobe, insn: &Insn) -> Result<u64, Errno> {
+        let utask = task::current().ok_or(Errno::ENOMEM)?;
+        // SAFETY: the current task's `mm` is valid.
+        let state = unsafe { MmState::get_or_make(self.mm) }?;
+        if utask.owner == 0 {
+            utask.owner = state.xol.new_owner();
+        }
+        let (code, len) = Isa::xol_bytes(insn);
+        let code = code.get(..len).ok_or(Errno::EINVAL)?;
+        let (slot, vaddr) = state.xol.claim(utask.stepping.slot, utask.owner, code, self.regs)?;
+        utask.stepping.slot = Some(slot);
+        utask.stepping.held.lease(uprobe);
+        utask.arm_timer();
+        Ok(vaddr)
+    }
+
+    fn release_slot(&mut self) {
+        if let Some(utask) = task::current() {
+            end_step(utask, self.mm);
+        }
+    }
+
+    #[inline]
+    fn begin_step(&mut self, step: Step<Isa>) {
+        if let Some(utask) = task::current() {
+            utask.stepping.step.write(step);
+            utask.stepping.progress = Progress::Stepping;
+        }
+    }
+
+    #[inline]
+    fn signal(&mut self, signal: Signal) {
+        send(signal);
+    }
+}
+
+/// Gives up the slot and the uprobe of a step.
+fn end_step(utask: &mut Utask, mm: *mut bindings::mm_struct) {
+    utask.stepping.progress = Progress::Idle;
+    utask.stepping.held.end();
+    // SAFETY: the current task's `mm` is valid.
+    if let (Some(slot), Some(state)) = (utask.stepping.slot, unsafe { MmState::get(mm) }) {
+        state.xol.release(slot, utask.owner);
+    }
+}
+
+/// Removes the breakpoints of `uprobe` from the current process, unless somebody wants them.
+#[cold]
+fn unapply(uprobe: &Uprobe, mm: *mut bindings::mm_struct) {
+    let _register = uprobe.register.read();
+    if uprobe.consumers.any_wants(mm) {
+        return;
+    }
+    let Some(mm) = NonNull::new(mm) else {
+        return;
+    };
+    // SAFETY: the current task's `mm` stays.
+    let lock = unsafe { MmapWrite::lock(mm) };
+    // What cannot be removed now is hit again, and tried again.
+    let _ = mm::remove_everywhere(uprobe, &lock);
+}
+
+/// Ends a step whose trap, fault or signal has come.
+#[inline]
+fn finish_step(utask: &mut Utask, end: StepEnd, regs: &mut Regs) {
+    // SAFETY: the task is not idle, so a step was begun.
+    let step = unsafe { utask.stepping.step.assume_init_mut() };
+    let signal = match hit::on_step_end(step, end, regs, &mut Task::current()) {
+        AfterStep::Continue => {
+            utask.stepping.progress = Progress::Stepping;
+            return;
+        }
+        AfterStep::Over(signal) => signal,
+    };
+    end_step(utask, current_mm());
+    if core::mem::take(&mut utask.stepping.signal_denied) {
+        // SAFETY: an FFI call without further requirements.
+        unsafe { c::uprobes_set_sigpending_flag() };
+    }
+    if let Some(signal) = signal {
+        if signal == Signal::ForcedIll {
+            pr_warn!("uprobe: an instruction could not be executed out of line\n");
+        }
+        send(signal);
+    }
+}
+
+/// The current task returns to user space with `TIF_UPROBE` set.
+///
+/// # Safety
+///
+/// `regs` are those of the current task at the trap.
+#[export]
+pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_regs) {
+    // SAFETY: an FFI call without further requirements.
+    unsafe { c::uprobes_clear_uprobe_flag() };
+    // SAFETY: by contract; `Regs` is laid out as `pt_regs` (see `layout`).
+    let regs = unsafe { &mut *regs.cast::<Regs>() };
+
+    if let Some(utask) = task::current() {
+        match utask.stepping.progress {
+            Progress::Idle => (),
+            Progress::Stepping => return,
+            Progress::Trapped => return finish_step(utask, StepEnd::Trapped, regs),
+            Progress::Aborted => return finish_step(utask, StepEnd::Aborted, regs),
+        }
+    }
+    let rcu = TasksTrace::enter();
+    hit::on_breakpoint(&mut Current {
+        regs,
+        task: Task::current(),
+        mm: current_mm(),
+        rcu: &rcu,
+    });
+}
+
+/// A breakpoint trap of the current task; answers whether it may be ours.
+///
+/// # Context
+///
+/// Exception context, interrupts off.
+#[inline]
+pub(crate) fn on_trap() -> bool {
+    let mm = current_mm();
+    if mm.is_null() {
+        return false;
+    }
+    if !mm::has_uprobes(mm) && !task::current().is_some_and(|utask| utask.has_returns()) {
+        return false;
+    }
+    // SAFETY: the current task is valid.
+    unsafe { c::uprobes_set_uprobe_flag(c::uprobes_current()) };
+    true
+}
+
+/// A single-step trap of the current task; answers whether it is ours.
+///
+/// # Context
+///
+/// Exception context, interrupts off.
+pub(crate) fn on_step_trap() -> bool {
+    let Some(utask) = task::current() else {
+        return false;
+    };
+    if utask.stepping.progress != Progress::Stepping {
+        return false;
+    }
+    utask.stepping.progress = Progress::Trapped;
+    // SAFETY: the current task is valid.
+    unsafe { c::uprobes_set_uprobe_flag(c::uprobes_current()) };
+    true
+}
+
+/// A signal is about to be delivered; answers whether it must wait for the end of a step.
+///
+/// # Context
+///
+/// Process context, on the way back to user space.
+#[export]
+pub(crate) extern "C" fn uprobe_deny_signal() -> bool {
+    let Some(utask) = task::current() else {
+        return false;
+    };
+    if utask.stepping.progress == Progress::Idle {
+        return false;
+    }
+    // SAFETY: the current task is valid.
+    unsafe {
+        let current = c::uprobes_current();
+        if c::uprobes_task_sigpending(current) {
+            utask.stepping.signal_denied = true;
+            c::uprobes_clear_sigpending_flag(current);
+            if c::uprobes_fatal_signal_pending(current)
+                || Isa::xol_was_trapped(&Task::current())
+            {
+                // The instruction has to start over at its own address, where a core dump and the
+                // handler of its fault expect it.
+                utask.stepping.progress = Progress::Aborted;
+                c::uprobes_set_uprobe_flag(current);
+            }
+        }
+    }
+    true
+}
+
+/// Address of the instruction that a trap report is about: that of a stepped instruction is where
+/// the program has it, not where its slot is.
+///
+/// # Safety
+///
+/// `regs` are those of the current task.
+#[export]
+pub(crate) unsafe extern "C" fn uprobe_get_trap_addr(regs: *mut bindings::pt_regs) -> c_ulong {
+    if let Some(utask) = task::current() {
+        if utask.stepping.progress != Progress::Idle {
+            // SAFETY: a step was begun.
+            return unsafe { utask.stepping.step.assume_init_ref() }.vaddr as c_ulong;
+        }
+    }
+    // SAFETY: by contract.
+    Isa::ip(unsafe { &*regs.cast::<Regs>() }) as c_ulong
+}
+
+/// The bytes of the instruction whose handlers the current task is running, if it is.
+pub(crate) fn instruction_being_handled() -> Option<[u8; MAX_INSN_BYTES]> {
+    let uprobe = NonNull::new(task::current()?.c.auprobe.cast::<Uprobe>())?;
+    // SAFETY: set by `run_consumers` for as long as the uprobe is valid.
+    unsafe { uprobe.as_ref() }.code().map(|code| code.bytes)
+}

@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! x86_64: the kernel's instruction decoder, traps, user memory, shadow stack and the system calls
+//! of the trampolines.
+
+use core::cell::UnsafeCell;
+use core::mem::{offset_of, size_of};
+use core::ptr;
+
+use kernel::bindings;
+use kernel::error::to_result;
+use kernel::ffi::{c_int, c_long, c_ulong, c_void};
+use kernel::prelude::*;
+
+use uprobes_arch::x86_64::decode::Field;
+use uprobes_arch::x86_64::{uretprobe, Decode, Decoded, PtRegs, Reg, X86_64};
+use uprobes_bindings as c;
+use uprobes_core::arch::{Arch, Bitness, Fault, UserTask, MAX_INSN_BYTES};
+use uprobes_core::errno::Errno;
+use uprobes_core::hit::Signal;
+
+use crate::hit;
+use crate::returns;
+
+/// The backend with the kernel's own decoder.
+pub(crate) type Isa = X86_64<KernelDecoder>;
+
+macro_rules! same_offset {
+    ($($reg:ident = $field:ident),* $(,)?) => {
+        $(const _: () = assert!(
+            Reg::$reg as usize * size_of::<u64>() == offset_of!(bindings::pt_regs, $field)
+        );)*
+    };
+}
+
+same_offset! {
+    R15 = r15, R14 = r14, R13 = r13, R12 = r12, Bp = bp, Bx = bx, R11 = r11, R10 = r10, R9 = r9,
+    R8 = r8, Ax = ax, Cx = cx, Dx = dx, Si = si, Di = di, OrigAx = orig_ax, Ip = ip,
+    Cs = __bindgen_anon_1, Flags = flags, Sp = sp, Ss = __bindgen_anon_2,
+}
+const _: () = assert!(size_of::<PtRegs>() == size_of::<bindings::pt_regs>());
+const _: () = assert!(Isa::XOL_SLOT_BYTES == bindings::UPROBE_XOL_SLOT_BYTES as usize);
+const _: () = assert!(MAX_INSN_BYTES == bindings::MAX_UINSN_BYTES as usize);
+const _: () = assert!(Isa::SWBP.len() == bindings::UPROBE_SWBP_INSN_SIZE as usize);
+
+/// `insn_decode()`.
+///
+/// C header: [`arch/x86/include/asm/insn.h`](srctree/arch/x86/include/asm/insn.h)
+pub(crate) enum KernelDecoder {}
+
+fn field(from: &c::insn_field) -> Field {
+    Field {
+        // SAFETY: every view of the union is four plain bytes.
+        bytes: unsafe { from.__bindgen_anon_1.bytes },
+        nbytes: from.nbytes,
+    }
+}
+
+impl Decode for KernelDecoder {
+    fn decode(bytes: &[u8; MAX_INSN_BYTES], bitness: Bitness) -> Result<Decoded, Errno> {
+        let mode = match bitness {
+            Bitness::Bits64 => c::insn_mode_INSN_MODE_64,
+            Bitness::Bits32 => c::insn_mode_INSN_MODE_32,
+        };
+        let mut insn = c::insn::default();
+        // SAFETY: `insn` is ours; `bytes` has the length given.
+        let ret = unsafe {
+            c::insn_decode(&mut insn, bytes.as_ptr().cast(), bytes.len() as c_int, mode)
+        };
+        if ret < 0 {
+            return Err(Errno::ENOEXEC);
+        }
+        Ok(Decoded {
+            prefixes: field(&insn.prefixes),
+            rex: field(&insn.rex_prefix),
+            // SAFETY: every view of these unions is an `insn_field`.
+            vex: field(unsafe { &insn.__bindgen_anon_1.vex_prefix }),
+            opcode: field(&insn.opcode),
+            modrm: field(&insn.modrm),
+            sib: field(&insn.sib),
+            displacement: field(&insn.displacement),
+            // SAFETY: as above.
+            immediate: field(unsafe { &insn.__bindgen_anon_2.immediate }),
+            // SAFETY: as above.
+            immediate2: field(unsafe { &insn.__bindgen_anon_3.immediate2 }),
+            length: insn.length,
+        })
+    }
+}
+
+/// Width of the code of the programs that run in `mm`.
+pub(crate) fn bitness_of_mm(mm: *mut bindings::mm_struct) -> Bitness {
+    // SAFETY: callers have a valid `mm`.
+    if unsafe { c::uprobes_is_64bit_mm(mm) } {
+        Bitness::Bits64
+    } else {
+        Bitness::Bits32
+    }
+}
+
+/// An address for the XOL area of the current process, or a negative error number.
+///
+/// # Context
+///
+/// The `mmap_lock` is held for writing.
+pub(crate) fn unmapped_area_near_top() -> usize {
+    // The search takes the limit for ia32 from the kind of the system call, but this is none.
+    // SAFETY: FFI calls about the current task.
+    unsafe {
+        let compat = c::uprobes_task_addr32();
+        if compat {
+            c::uprobes_set_compat_status(true);
+        }
+        let vaddr = c::uprobes_unmapped_area_near_top();
+        if compat {
+            c::uprobes_set_compat_status(false);
+        }
+        vaddr
+    }
+}
+
+/// The current task.
+pub(crate) struct Task(*mut bindings::task_struct);
+
+impl Task {
+    #[inline]
+    pub(crate) fn current() -> Self {
+        // SAFETY: an FFI call without further requirements.
+        Self(unsafe { c::uprobes_current() })
+    }
+
+    /// Reads a word of user memory if it is there; never sleeps.
+    pub(crate) fn peek_word(addr: u64) -> Option<u64> {
+        let mut word = 0u64;
+        // SAFETY: `word` has eight bytes.
+        let failed = unsafe {
+            c::uprobes_copy_from_user_inatomic(
+                (&raw mut word).cast(),
+                ptr::without_provenance::<c_void>(addr as usize),
+                8,
+            )
+        };
+        (failed == 0).then_some(word)
+    }
+}
+
+fn user(addr: u64) -> *mut c_void {
+    ptr::without_provenance_mut(addr as usize)
+}
+
+fn done(ret: c_int) -> Result<(), Fault> {
+    if ret == 0 {
+        Ok(())
+    } else {
+        Err(Fault)
+    }
+}
+
+impl UserTask for Task {
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        // SAFETY: `buf` has the length given; user addresses are checked by the callee.
+        let left = unsafe {
+            c::uprobes_copy_from_user(buf.as_mut_ptr().cast(), user(addr), buf.len())
+        };
+        done(c_int::from(left != 0))
+    }
+
+    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Fault> {
+        // SAFETY: as in `read`.
+        let left =
+            unsafe { c::uprobes_copy_to_user(user(addr), buf.as_ptr().cast(), buf.len()) };
+        done(c_int::from(left != 0))
+    }
+
+    #[inline]
+    fn read_u64(&mut self, addr: u64) -> Result<u64, Fault> {
+        let mut value = 0;
+        // SAFETY: user addresses are checked by the callee.
+        done(unsafe { c::uprobes_get_user_u64(&mut value, user(addr).cast()) })?;
+        Ok(value)
+    }
+
+    #[inline]
+    fn write_u64(&mut self, addr: u64, value: u64) -> Result<(), Fault> {
+        // SAFETY: as in `read_u64`.
+        done(unsafe { c::uprobes_put_user_u64(value, user(addr).cast()) })
+    }
+
+    #[inline]
+    fn read_u32(&mut self, addr: u64) -> Result<u32, Fault> {
+        let mut value = 0;
+        // SAFETY: as in `read_u64`.
+        done(unsafe { c::uprobes_get_user_u32(&mut value, user(addr).cast()) })?;
+        Ok(value)
+    }
+
+    #[inline]
+    fn write_u32(&mut self, addr: u64, value: u32) -> Result<(), Fault> {
+        // SAFETY: as in `read_u64`.
+        done(unsafe { c::uprobes_put_user_u32(value, user(addr).cast()) })
+    }
+
+    #[inline]
+    fn shadow_stack_enabled(&self) -> bool {
+        // SAFETY: an FFI call about the current task.
+        unsafe { bindings::shstk_is_enabled() }
+    }
+
+    #[inline]
+    fn shadow_push(&mut self, addr: u64) -> Result<(), Fault> {
+        // SAFETY: an FFI call about the current task.
+        match unsafe { bindings::shstk_push(addr) } {
+            err if err == -(bindings::EFAULT as c_int) => Err(Fault),
+            // Success, or no shadow stack.
+            _ => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn shadow_pop(&mut self) -> Result<Option<u64>, Fault> {
+        let mut value = 0;
+        // SAFETY: an FFI call about the current task.
+        match unsafe { bindings::shstk_pop(&mut value) } {
+            0 => Ok(Some(value)),
+            err if err == -(bindings::EFAULT as c_int) => Err(Fault),
+            _ => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn shadow_replace_top(&mut self, addr: u64) -> Result<(), Fault> {
+        // SAFETY: an FFI call about the current task.
+        done(unsafe { bindings::shstk_update_last_frame(addr as c_ulong) })
+    }
+
+    #[inline]
+    fn fault_code(&self) -> u64 {
+        // SAFETY: the current task is valid.
+        unsafe { c::uprobes_trap_nr(self.0) as u64 }
+    }
+
+    #[inline]
+    fn set_fault_code(&mut self, code: u64) {
+        // SAFETY: the current task is valid.
+        unsafe { c::uprobes_set_trap_nr(self.0, code as c_ulong) };
+    }
+
+    #[inline]
+    fn suspend_block_step(&mut self) {
+        // SAFETY: the current task is valid.
+        unsafe {
+            if c::uprobes_test_blockstep(self.0) {
+                bindings::set_task_blockstep(self.0, false);
+            }
+        }
+    }
+}
+
+/// Breakpoint and single-step traps.
+unsafe extern "C" fn on_exception(
+    _this: *mut bindings::notifier_block,
+    event: c_ulong,
+    data: *mut c_void,
+) -> c_int {
+    const NOTIFY_DONE: c_int = bindings::NOTIFY_DONE as c_int;
+    const NOTIFY_STOP: c_int = (bindings::NOTIFY_OK | bindings::NOTIFY_STOP_MASK) as c_int;
+
+    // SAFETY: the chain passes a `die_args`.
+    let regs = unsafe { (*data.cast::<c::die_args>()).regs };
+    // SAFETY: the registers are valid if there are any.
+    if regs.is_null() || !unsafe { c::uprobes_user_mode(regs) } {
+        return NOTIFY_DONE;
+    }
+    let ours = match event as c::die_val {
+        c::die_val_DIE_INT3 => hit::on_trap(),
+        c::die_val_DIE_DEBUG => hit::on_step_trap(),
+        _ => false,
+    };
+    if ours {
+        NOTIFY_STOP
+    } else {
+        NOTIFY_DONE
+    }
+}
+
+/// A notifier, which belongs to its chain once it is registered.
+struct Notifier(UnsafeCell<bindings::notifier_block>);
+
+// SAFETY: touched by the chain only.
+unsafe impl Sync for Notifier {}
+
+static NOTIFIER: Notifier = Notifier(UnsafeCell::new(bindings::notifier_block {
+    notifier_call: Some(on_exception),
+    next: ptr::null_mut(),
+    // After kprobes and kgdb.
+    priority: c_int::MAX - 1,
+}));
+
+/// Begins to listen for traps.
+///
+/// # Errors
+///
+/// Those of `register_die_notifier()`.
+///
+/// # Safety
+///
+/// Called once at boot.
+pub(crate) unsafe fn init() -> Result {
+    // SAFETY: registered once, static.
+    to_result(unsafe { c::register_die_notifier(NOTIFIER.0.get()) })
+}
+
+/// Whether the current task runs the handlers of a probe that is at the start of a function, so
+/// that the caller's frame is not set up yet.
+///
+/// # Safety
+///
+/// `regs` are those of the current task.
+///
+/// # Context
+///
+/// Any, also NMI.
+#[export]
+pub(crate) unsafe extern "C" fn is_uprobe_at_func_entry(regs: *mut bindings::pt_regs) -> bool {
+    // SAFETY: by contract; `PtRegs` is laid out as `pt_regs`.
+    let bitness = Isa::bitness(unsafe { &*regs.cast::<PtRegs>() });
+    hit::instruction_being_handled()
+        .is_some_and(|bytes| Isa::is_function_entry(&bytes, bitness))
+}
+
+/// The `uretprobe` system call: a function has returned to the trampoline.
+///
+/// From anywhere else it is answered by SIGILL.
+///
+/// # Safety
+///
+/// `regs` are those of the current task at the system call.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn uprobes_rs_sys_uretprobe(regs: *mut bindings::pt_regs) -> c_long {
+    // SAFETY: by contract; `PtRegs` is laid out as `pt_regs`.
+    let regs = unsafe { &mut *regs.cast::<PtRegs>() };
+    let mut task = Task::current();
+    let result = uretprobe::enter(regs, &mut task, returns::trampoline()).and_then(|frame| {
+        returns::on_return(regs, &mut task);
+        uretprobe::leave(frame, regs, &mut task)
+    });
+    match result {
+        Ok(ax) => ax as c_long,
+        Err(uretprobe::Forged) => {
+            hit::send(Signal::ForcedIll);
+            -1
+        }
+    }
+}
+
+/// The `uprobe` system call, which no trampoline makes yet.
+///
+/// # Safety
+///
+/// As [`uprobes_rs_sys_uretprobe`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn uprobes_rs_sys_uprobe(_regs: *mut bindings::pt_regs) -> c_long {
+    Errno::EPROTO.to_ret() as c_long
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Semaphores: 16-bit counters in a program's data that tell it how many tracers watch a USDT
+//! probe.
+//!
+//! Each address space has a record for each uprobe with a semaphore whose breakpoint it holds:
+//!
+//! ```text
+//!   Pending ── its mapping is there ──> Applied(vaddr) ── pages lost, maybe ──> Suspect(vaddr)
+//!      ^                                     ^                                     │
+//!      │                                     └── the page is still private ────────┤
+//!      └──────────── the page was dropped: counts from the file's value again ─────┘
+//! ```
+//!
+//! The record makes sure that a counter is incremented once, however often the breakpoint is put
+//! back, and decremented only if it was incremented. A program that drops the page of a counter
+//! drops the increments with it; a decrement below zero is left out and nothing fails by it.
+
+use core::cell::{Cell, UnsafeCell};
+use core::ops::Range;
+use core::ptr;
+
+use kernel::alloc::flags::GFP_KERNEL;
+use kernel::bindings;
+use kernel::prelude::*;
+
+use uprobes_core::errno::Errno;
+use uprobes_core::semaphore;
+
+use crate::mm::{StateLock, Vma, PAGE_MASK};
+use crate::text;
+use crate::uprobe::Uprobe;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Pending,
+    Applied(u64),
+    Suspect(u64),
+}
+
+struct Record {
+    next: *mut Record,
+    uprobe: u64,
+    inode: *mut bindings::inode,
+    offset: u64,
+    state: Cell<State>,
+}
+
+/// The records of an address space.
+///
+/// # Invariants
+///
+/// `head` is null or the start of a list of records owned by this value. The list and the records
+/// change only with the `mmap_lock` held for writing and `lock` held; `lock` alone lets a record
+/// become suspect.
+pub(crate) struct Semaphores {
+    lock: StateLock,
+    head: UnsafeCell<*mut Record>,
+}
+
+impl Semaphores {
+    /// # Safety
+    ///
+    /// `this` is valid for writes, shared with nobody yet, and stays where it is.
+    pub(crate) unsafe fn init(this: *mut Self) {
+        // SAFETY: by contract.
+        unsafe {
+            StateLock::init(&raw mut (*this).lock);
+            (&raw mut (*this).head).write(UnsafeCell::new(ptr::null_mut()));
+        }
+    }
+
+    /// The records, for a holder of the `mmap_lock`.
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        // SAFETY: by the type invariants the list is valid and does not change meanwhile.
+        let first = unsafe { (*self.head.get()).as_ref() };
+        // SAFETY: as above.
+        core::iter::successors(first, |record| unsafe { record.next.as_ref() })
+    }
+
+    /// Whether there are no records.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records().next().is_none()
+    }
+
+    fn push(
+        &self,
+        uprobe: u64,
+        inode: *mut bindings::inode,
+        offset: u64,
+        state: State,
+    ) -> Result<(), Errno> {
+        let record = KBox::new(
+            Record {
+                next: ptr::null_mut(),
+                uprobe,
+                inode,
+                offset,
+                state: Cell::new(state),
+            },
+            GFP_KERNEL,
+        )
+        .map_err(|_| Errno::ENOMEM)?;
+        let record = KBox::into_raw(record);
+        let _guard = self.lock.lock();
+        // SAFETY: `record` is fresh; the list is locked for changes.
+        unsafe {
+            (*record).next = *self.head.get();
+            *self.head.get() = record;
+        }
+        Ok(())
+    }
+
+    fn take(&self, uprobe: u64) -> Option<KBox<Record>> {
+        let _guard = self.lock.lock();
+        let mut link = self.head.get();
+        loop {
+            // SAFETY: `link` is the head or the `next` of a record of the list, which is locked.
+            let record = unsafe { *link };
+            if record.is_null() {
+                return None;
+            }
+            // SAFETY: a record of the list.
+            unsafe {
+                if (*record).uprobe == uprobe {
+                    *link = (*record).next;
+                    // Records come from `KBox::into_raw` in `push`.
+                    return Some(KBox::from_raw(record));
+                }
+                link = &raw mut (*record).next;
+            }
+        }
+    }
+
+    /// A breakpoint of `uprobe` goes into `mm`: increments its semaphore, now or when it is mapped,
+    /// unless that was done before.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`, and why the counter could not be written.
+    ///
+    /// # Context
+    ///
+    /// The `mmap_lock` is held for writing. May sleep.
+    pub(crate) fn acquire(
+        &self,
+        uprobe: &Uprobe,
+        mm: *mut bindings::mm_struct,
+    ) -> Result<(), Errno> {
+        let offset = uprobe.ref_ctr_offset();
+        if offset == 0 || self.records().any(|record| record.uprobe == uprobe.id()) {
+            return Ok(());
+        }
+        let state = match find_counter(uprobe.inode(), offset, mm) {
+            None => State::Pending,
+            Some(vaddr) => State::Applied(vaddr),
+        };
+        self.push(uprobe.id(), uprobe.inode(), offset, state)?;
+        if let State::Applied(vaddr) = state {
+            add(mm, vaddr, 1).inspect_err(|_| drop(self.take(uprobe.id())))?;
+        }
+        Ok(())
+    }
+
+    /// The breakpoint of `uprobe` goes out of `mm`: takes its increment back.
+    ///
+    /// # Context
+    ///
+    /// As [`Semaphores::acquire`].
+    pub(crate) fn release(&self, uprobe: &Uprobe, mm: *mut bindings::mm_struct) {
+        if uprobe.ref_ctr_offset() == 0 {
+            return;
+        }
+        let Some(record) = self.take(uprobe.id()) else {
+            return;
+        };
+        let (State::Applied(vaddr) | State::Suspect(vaddr)) = record.state.get() else {
+            return;
+        };
+        // The program may have unmapped the counter, or put something else there.
+        if find_counter(record.inode, record.offset, mm) == Some(vaddr) {
+            let _ = add(mm, vaddr, -1);
+        }
+    }
+
+    /// Increments the counters in `vma` that wait for their mapping, and those whose page was
+    /// dropped.
+    ///
+    /// # Context
+    ///
+    /// As [`Semaphores::acquire`].
+    pub(crate) fn apply_pending(&self, vma: &Vma<'_>) {
+        for record in self.records().filter(|record| record.inode == vma.inode()) {
+            let Some(vaddr) = vma.vaddr_of(record.offset) else {
+                continue;
+            };
+            let apply = match record.state.get() {
+                State::Pending => true,
+                State::Applied(_) => false,
+                State::Suspect(was) => {
+                    if was == vaddr && text::is_private(vma.mm(), vaddr & PAGE_MASK) {
+                        self.set(record, State::Applied(vaddr));
+                        false
+                    } else {
+                        true
+                    }
+                }
+            };
+            if apply && add(vma.mm(), vaddr, 1).is_ok() {
+                self.set(record, State::Applied(vaddr));
+            }
+        }
+    }
+
+    fn set(&self, record: &Record, state: State) {
+        let _guard = self.lock.lock();
+        record.state.set(state);
+    }
+
+    /// The pages at `range` go, perhaps. Answers whether a counter is among them.
+    pub(crate) fn lose(&self, range: Range<u64>) -> bool {
+        let _guard = self.lock.lock();
+        let mut lost = false;
+        for record in self.records() {
+            if let State::Applied(vaddr) = record.state.get() {
+                if range.contains(&vaddr) {
+                    record.state.set(State::Suspect(vaddr));
+                    lost = true;
+                }
+            }
+        }
+        lost
+    }
+
+    /// Becomes a copy of the records of the parent, whose memory was copied too.
+    ///
+    /// # Context
+    ///
+    /// The parent's `mmap_lock` is held for writing; nobody else knows the child.
+    pub(crate) fn inherit(&self, parent: &Semaphores) {
+        for record in parent.records() {
+            // Without memory the child's counter keeps the increment.
+            let _ = self.push(record.uprobe, record.inode, record.offset, record.state.get());
+        }
+    }
+}
+
+impl Drop for Semaphores {
+    fn drop(&mut self) {
+        let mut record = *self.head.get_mut();
+        while !record.is_null() {
+            // SAFETY: the list is owned, and nobody else sees it any more.
+            let boxed = unsafe { KBox::from_raw(record) };
+            record = boxed.next;
+        }
+    }
+}
+
+/// Where the counter at `offset` of `inode` is mapped in `mm`, such that it can be written.
+fn find_counter(
+    inode: *mut bindings::inode,
+    offset: u64,
+    mm: *mut bindings::mm_struct,
+) -> Option<u64> {
+    let mut from = 0;
+    // SAFETY: the caller holds the `mmap_lock` for writing.
+    while let Some(vma) = unsafe { Vma::at_or_above(mm, from) } {
+        if vma.may_hold_semaphores() && vma.inode() == inode {
+            if let Some(vaddr) = vma.vaddr_of(offset) {
+                return Some(vaddr);
+            }
+        }
+        from = vma.end();
+    }
+    None
+}
+
+/// Adds `delta` to the counter at `vaddr`; one that would become negative stays as it is.
+fn add(mm: *mut bindings::mm_struct, vaddr: u64, delta: i16) -> Result<(), Errno> {
+    text::modify_u16(mm, vaddr, |count| semaphore::adjust(count, delta))
+}

@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Return probes of the current task.
+
+use core::ptr;
+
+use kernel::bindings;
+use kernel::prelude::*;
+use kernel::{pr_info_once, pr_warn_once};
+
+use uprobes_bindings as c;
+use uprobes_core::arch::{Arch, FrameCheck, HijackError};
+use uprobes_core::consumer::dispatch_return;
+use uprobes_core::hit::Signal;
+use uprobes_core::hprobe::HprobeState;
+use uprobes_core::returns::{
+    LeftBehind, ReturnConsumer, ReturnInstance, ReturnStack, MAX_DEPTH,
+};
+
+use crate::hit::{self, Regs};
+use crate::isa::{Isa, Task};
+use crate::mm::MmState;
+use crate::sync::{Lease, TasksTrace};
+use crate::task::{self, Returns, Utask};
+use crate::uprobe::Uprobe;
+
+/// Arguments that a return may pop in bytes (`ret $n`).
+const MAX_POPPED: u64 = u16::MAX as u64;
+
+/// An instance for a return of the current task, without cookies.
+#[inline]
+pub(crate) fn new_instance(utask: &mut Utask) -> Option<*mut ReturnInstance> {
+    // SAFETY: the first members of `uprobe_task` are a `ReturnStack` (see `layout`); its pool is
+    // used by the owner alone, without the lock.
+    let stack = unsafe { &mut *(&raw mut utask.c).cast::<ReturnStack>() };
+    stack.pool_pop().or_else(task::alloc_instance)
+}
+
+/// Gives an instance back that holds nothing.
+///
+/// # Safety
+///
+/// `ri` is in no list and owned by the caller.
+#[inline]
+unsafe fn recycle(utask: &mut Utask, ri: *mut ReturnInstance) {
+    // SAFETY: as in `new_instance`; the rest by contract.
+    unsafe { (*(&raw mut utask.c).cast::<ReturnStack>()).pool_push(ri) };
+}
+
+/// Adds the cookie of a session consumer; fails for want of memory.
+///
+/// # Safety
+///
+/// `ri` is in no list and owned by the caller.
+#[inline]
+pub(crate) unsafe fn push_cookie(ri: *mut ReturnInstance, id: u64, cookie: u64) -> bool {
+    // SAFETY: by contract.
+    let ri = unsafe { &mut *ri };
+    let entry = ReturnConsumer { cookie, id };
+    if ri.cons_cnt == 0 {
+        ri.consumer = entry;
+    } else {
+        let extra = ri.cons_cnt as usize;
+        // SAFETY: `extra_consumers` is null or from here.
+        let grown = unsafe {
+            bindings::krealloc_node_align_noprof(
+                ri.extra_consumers.cast(),
+                extra * size_of::<ReturnConsumer>(),
+                align_of::<ReturnConsumer>(),
+                bindings::GFP_KERNEL,
+                bindings::NUMA_NO_NODE,
+            )
+        }
+        .cast::<ReturnConsumer>();
+        if grown.is_null() {
+            return false;
+        }
+        ri.extra_consumers = grown;
+        // SAFETY: there are `extra` elements now.
+        unsafe { grown.add(extra - 1).write(entry) };
+    }
+    ri.cons_cnt += 1;
+    true
+}
+
+/// Whether the frame at `frame`, which the stack pointer has left behind, can still return.
+///
+/// Where the return address lies in memory it tells: once overwritten, nothing leads from there
+/// to the trampoline any more.
+fn left_behind(frame: u64, trampoline: u64) -> LeftBehind {
+    let Some(slot) = Isa::return_slot(frame) else {
+        return LeftBehind::Maybe;
+    };
+    match Task::peek_word(slot) {
+        Some(word) if word != trampoline => LeftBehind::Gone,
+        _ => LeftBehind::Maybe,
+    }
+}
+
+/// Clears the frames that the task has left behind off its list.
+fn settle(
+    returns: &mut Returns<'_>,
+    regs: &Regs,
+    frame: u64,
+    check: FrameCheck,
+    trampoline: u64,
+) -> Dropped {
+    let mut dropped = Dropped::default();
+    returns.stack.settle(
+        returns.parked,
+        |stack| match check {
+            FrameCheck::Return => stack == frame || Isa::is_frame_alive(stack, check, regs),
+            FrameCheck::Call | FrameCheck::ChainCall => Isa::is_frame_alive(stack, check, regs),
+        },
+        |stack| {
+            if stack == frame && check == FrameCheck::Call {
+                LeftBehind::Gone
+            } else {
+                left_behind(stack, trampoline)
+            }
+        },
+        |ri| dropped.push(ri),
+    );
+    dropped
+}
+
+/// Instances to be discarded after the lock is released.
+#[derive(Default)]
+struct Dropped(Option<ptr::NonNull<ReturnInstance>>);
+
+impl Dropped {
+    fn push(&mut self, ri: *mut ReturnInstance) {
+        // SAFETY: taken out of its list and given to us.
+        unsafe { (*ri).rcu[0] = self.0.map_or(ptr::null_mut(), |next| next.as_ptr().cast()) };
+        self.0 = ptr::NonNull::new(ri);
+    }
+
+    fn discard(mut self) {
+        while let Some(ri) = self.0 {
+            // SAFETY: linked by `push`, owned by us.
+            unsafe {
+                self.0 = ptr::NonNull::new((*ri.as_ptr()).rcu[0].cast());
+                Utask::discard(ri.as_ptr());
+            }
+        }
+    }
+}
+
+/// Hijacks the return of the function that is about to start.
+///
+/// # Safety
+///
+/// `ri` is in no list and owned by the caller, who gives it up.
+pub(crate) unsafe fn prepare(
+    utask: &mut Utask,
+    uprobe: &Uprobe,
+    ri: *mut ReturnInstance,
+    func: u64,
+    regs: &mut Regs,
+    user: &mut Task,
+) {
+    // SAFETY: by contract.
+    if unsafe { try_prepare(utask, uprobe, ri, func, regs, user) }.is_none() {
+        // SAFETY: not pushed, so still ours; it holds nothing yet.
+        unsafe { recycle(utask, ri) };
+    }
+}
+
+/// # Safety
+///
+/// As [`prepare`], but the caller keeps the instance if the answer is [`None`].
+#[inline]
+unsafe fn try_prepare(
+    utask: &mut Utask,
+    uprobe: &Uprobe,
+    ri: *mut ReturnInstance,
+    func: u64,
+    regs: &mut Regs,
+    user: &mut Task,
+) -> Option<()> {
+    // SAFETY: the current task's `mm` is valid.
+    let state = unsafe { MmState::get_or_make((*c::uprobes_current()).mm) }.ok()?;
+    let trampoline = match state.xol.trampoline() {
+        Some(vaddr) => vaddr,
+        None => state.xol.map(0, regs).ok()?,
+    };
+    if utask.c.depth >= MAX_DEPTH {
+        pr_info_once!("uprobe: returns of calls nested more than {} deep are omitted\n", MAX_DEPTH);
+        return None;
+    }
+
+    let frame = Isa::frame_at_entry(regs);
+    let original = match Isa::hijack_return(regs, user, trampoline) {
+        Ok(original) => original,
+        Err(HijackError::Unreadable) => return None,
+        Err(HijackError::Clobbered) => {
+            // SAFETY: the current task is valid.
+            unsafe { bindings::force_sig(bindings::SIGSEGV as kernel::ffi::c_int) };
+            return None;
+        }
+    };
+    let chained = original == trampoline;
+    let check = if chained { FrameCheck::ChainCall } else { FrameCheck::Call };
+
+    utask.register_in(state);
+    let this: *const Utask = utask;
+    let mut returns = utask.returns();
+    let dropped = settle(&mut returns, regs, frame, check, trampoline);
+    // The instances of a chain keep the one address that the first of them found.
+    let original = if chained {
+        returns.stack.original_of(returns.parked, frame)
+    } else {
+        Some(original)
+    };
+    drop(returns);
+    dropped.discard();
+    let original = original.or_else(|| state.returns.original_of(this, frame));
+    let Some(original) = original else {
+        pr_warn_once!("uprobe: a return address is the trampoline's, but nobody put it there\n");
+        return None;
+    };
+
+    // SAFETY: ours until it is pushed.
+    let filled = unsafe { &mut *ri };
+    filled.func = func;
+    filled.stack = frame;
+    filled.orig_ret_vaddr = original;
+    filled.chained = chained;
+    filled.hprobe.srcu_scp = Lease::take().into_raw().cast();
+    filled.hprobe.uprobe = uprobe.as_raw().cast();
+    filled.hprobe.state.reset(HprobeState::Leased);
+    // SAFETY: by contract, and given up here.
+    unsafe { utask.returns().stack.push(ri) };
+    utask.arm_timer();
+    Some(())
+}
+
+/// Takes the instance that belongs to the return of `frame`.
+#[inline]
+fn take(utask: &mut Utask, frame: u64) -> Option<*mut ReturnInstance> {
+    let mut returns = utask.returns();
+    let Returns { stack, parked, .. } = &mut returns;
+    stack.take(parked, frame)
+}
+
+/// Takes the instance of a frame that did not return in order: another's, one left behind, or one
+/// whose function popped its arguments.
+#[cold]
+fn find_odd(
+    utask: &mut Utask,
+    state: &MmState,
+    frame: u64,
+    regs: &Regs,
+    trampoline: u64,
+) -> Option<*mut ReturnInstance> {
+    let mut returns = utask.returns();
+    let dropped = settle(&mut returns, regs, frame, FrameCheck::Return, trampoline);
+    drop(returns);
+    dropped.discard();
+    if let Some(ri) = take(utask, frame) {
+        return Some(ri);
+    }
+
+    // A fibre that began to run in another thread.
+    let into = task::alloc_instance()?;
+    // SAFETY: fresh and owned.
+    if unsafe { state.returns.steal(utask, frame, into) } {
+        return Some(into);
+    }
+    // SAFETY: as above.
+    unsafe { task::free(into) };
+
+    let mut returns = utask.returns();
+    let Returns { stack, parked, .. } = &mut returns;
+    let near = stack.nearest_below(frame).filter(|near| frame - near <= MAX_POPPED)?;
+    stack.take(parked, near)
+}
+
+/// A function has returned to the trampoline: calls the return handlers and lets the task go on
+/// where the function really returns to.
+///
+/// # Context
+///
+/// Process context of the task; may sleep.
+pub(crate) fn on_return(regs: &mut Regs, _user: &mut Task) {
+    if handle(regs).is_none() {
+        pr_warn_once!("uprobe: a task went to the return trampoline by itself\n");
+        hit::send(Signal::ForcedIll);
+    }
+}
+
+#[inline]
+fn handle(regs: &mut Regs) -> Option<()> {
+    let utask = task::current()?;
+    // SAFETY: the current task's `mm` is valid.
+    let state = unsafe { MmState::get((*c::uprobes_current()).mm) }?;
+    let trampoline = state.xol.trampoline()?;
+    let frame = Isa::frame_at_return(regs);
+
+    let mut ri = match take(utask, frame) {
+        Some(ri) => ri,
+        None => {
+            utask.register_in(state);
+            find_odd(utask, state, frame, regs, trampoline)?
+        }
+    };
+    loop {
+        // SAFETY: taken out of its list and ours now.
+        let instance = unsafe { &mut *ri };
+        let (chained, frame) = (instance.chained, instance.stack);
+        Isa::set_ip(regs, instance.orig_ret_vaddr);
+        run_handlers(instance, regs);
+        // SAFETY: as above; its hold has ended.
+        unsafe { recycle(utask, ri) };
+        if !chained {
+            return Some(());
+        }
+        ri = match take(utask, frame) {
+            Some(ri) => ri,
+            None => return Some(()),
+        };
+    }
+}
+
+/// Calls the return handlers for one instance and ends its hold of the uprobe.
+#[inline]
+fn run_handlers(ri: &mut ReturnInstance, regs: &mut Regs) {
+    let state = ri.hprobe.state.consume();
+    let uprobe = ri.hprobe.uprobe.cast::<Uprobe>();
+    if let HprobeState::Leased | HprobeState::Stable = state {
+        // SAFETY: leased or counted until `finish` below.
+        let uprobe = unsafe { &*uprobe };
+        let rcu = TasksTrace::enter();
+        let (func, count) = (ri.func, ri.cons_cnt.max(0) as usize);
+        let (first, extra) = (&raw mut ri.consumer, ri.extra_consumers);
+        dispatch_return(uprobe.consumers.iter_rcu(&rcu), func, regs, |id| {
+            // SAFETY: there are `count` cookies, the first in the instance; each is lent to one
+            // handler at a time.
+            (0..count)
+                .map(|i| unsafe {
+                    &mut *if i == 0 { first } else { extra.add(i - 1) }
+                })
+                .find(|entry| entry.id == id)
+                .map(|entry| &mut entry.cookie)
+        });
+    }
+    // SAFETY: consumed just now.
+    unsafe { task::finish(state, ri.hprobe.srcu_scp.cast(), uprobe) };
+}
+
+/// Address of the return trampoline of the current process.
+///
+/// # Errors
+///
+/// None; [`None`] if it has none.
+pub(crate) fn trampoline() -> Option<u64> {
+    // SAFETY: the current task is valid.
+    let mm = unsafe { (*c::uprobes_current()).mm };
+    if mm.is_null() {
+        return None;
+    }
+    // SAFETY: the current task's `mm` is valid.
+    unsafe { MmState::get(mm) }?.xol.trampoline()
+}
+
+/// Address of the return trampoline of the current process, or all ones.
+///
+/// # Context
+///
+/// Any, also NMI.
+#[export]
+pub(crate) extern "C" fn uprobe_get_trampoline_vaddr() -> kernel::ffi::c_ulong {
+    trampoline().map_or(kernel::ffi::c_ulong::MAX, |vaddr| vaddr as kernel::ffi::c_ulong)
+}
+

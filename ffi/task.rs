@@ -1,0 +1,586 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the subsystem keeps of a task, and what the kernel's process management tells us.
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::{self, NonNull};
+
+use kernel::alloc::flags::{GFP_KERNEL, __GFP_ZERO};
+use kernel::bindings;
+use kernel::prelude::*;
+
+use uprobes_bindings as c;
+use uprobes_core::hit::Step;
+use uprobes_core::hprobe::{Expired, Hprobe, HprobeState};
+use uprobes_core::last_hit::LastHit;
+use uprobes_core::returns::{Parked, ReturnInstance, ReturnStack};
+use uprobes_core::slots::SlotIndex;
+
+use crate::isa::Isa;
+use crate::mm::MmState;
+use crate::sync::{Lease, LeaseSection, SpinGuard, SpinLock};
+use crate::uprobe::{Uprobe, UprobeRef};
+
+/// Age in jiffies at which leases are downgraded: 100 ms.
+const LEASE_JIFFIES: usize = bindings::HZ as usize / 10;
+
+/// Age in jiffies at which a remembered hit is forgotten: a minute.
+pub(crate) const LAST_HIT_JIFFIES: u64 = 60 * bindings::HZ as u64;
+
+/// Where a task is with a single-step.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// It is not stepping.
+    Idle,
+    /// It runs, or is about to run, in its slot.
+    Stepping,
+    /// The hardware has trapped after the instruction.
+    Trapped,
+    /// The instruction took a fault, or the task is being killed.
+    Aborted,
+}
+
+/// The single-step of a task.
+pub(crate) struct Stepping {
+    /// Where it is.
+    pub(crate) progress: Progress,
+    /// The step; meaningful unless idle.
+    pub(crate) step: MaybeUninit<Step<Isa>>,
+    /// The uprobe being stepped, leased or counted.
+    pub(crate) held: Held,
+    /// Signals were held back during the step.
+    pub(crate) signal_denied: bool,
+    /// The slot that the task keeps.
+    pub(crate) slot: Option<SlotIndex>,
+}
+
+/// A uprobe kept beyond the handling of a hit.
+pub(crate) struct Held {
+    pub(crate) state: Hprobe,
+    scp: *mut bindings::srcu_ctr,
+    uprobe: *const Uprobe,
+}
+
+/// A task's state.
+///
+/// `c` comes first: C code reads it through `current->utask`. It is this task's alone but for the
+/// return instances, which `lock` guards.
+#[repr(C)]
+pub(crate) struct Utask {
+    pub(crate) c: bindings::uprobe_task,
+    lock: SpinLock,
+    parked: Parked,
+    pub(crate) stepping: Stepping,
+    pub(crate) owner: u64,
+    pub(crate) last_hit: LastHit<Uprobe, LAST_HIT_JIFFIES>,
+    registry_next: *mut Utask,
+    registered_in: Option<NonNull<MmState>>,
+}
+
+impl Held {
+    /// Holds `uprobe` by a lease.
+    pub(crate) fn lease(&mut self, uprobe: &Uprobe) {
+        self.scp = Lease::take().into_raw();
+        self.uprobe = uprobe;
+        self.state.reset(HprobeState::Leased);
+    }
+
+    /// Ends the hold.
+    pub(crate) fn end(&mut self) {
+        // SAFETY: `scp` and `uprobe` belong to the state that `consume` answers.
+        unsafe { finish(self.state.consume(), self.scp, self.uprobe) };
+    }
+}
+
+/// Ends the hold of a uprobe that was in `state`.
+///
+/// # Safety
+///
+/// `scp` and `uprobe` are those of the hold, whose state was consumed just now.
+pub(crate) unsafe fn finish(
+    state: HprobeState,
+    scp: *mut bindings::srcu_ctr,
+    uprobe: *const Uprobe,
+) {
+    match state {
+        // SAFETY: by contract, the lease is open and ours to end.
+        HprobeState::Leased => unsafe { Lease::from_raw(scp) }.end(),
+        // SAFETY: by contract, the reference is ours to put.
+        HprobeState::Stable => drop(unsafe { UprobeRef::from_raw(uprobe.cast_mut().cast()) }),
+        HprobeState::Gone | HprobeState::Consumed => (),
+    }
+}
+
+/// Turns a lease into a reference or into nothing.
+///
+/// # Safety
+///
+/// `scp` and `uprobe` are those of the hold, and a [`LeaseSection`] is open, entered before.
+unsafe fn expire(
+    state: &Hprobe,
+    scp: *mut bindings::srcu_ctr,
+    uprobe: *const Uprobe,
+) {
+    let expired = state.expire(
+        // SAFETY: the section keeps a leased uprobe from being freed.
+        || unsafe { (*uprobe).try_get() }.map(UprobeRef::into_raw).is_some(),
+        // SAFETY: undoes the `try_get` above.
+        || drop(unsafe { UprobeRef::from_raw(uprobe.cast_mut().cast()) }),
+    );
+    if let Expired::Released { .. } = expired {
+        // SAFETY: this caller has won, so the lease is its to end.
+        unsafe { Lease::from_raw(scp) }.end();
+    }
+}
+
+/// The state of the current task, if it has one.
+#[inline]
+pub(crate) fn current<'a>() -> Option<&'a mut Utask> {
+    // SAFETY: the current task is valid; its `utask` is its own and used by nobody else while it
+    // runs, but for the return instances, which are not reached through this reference without
+    // their lock.
+    unsafe { (*c::uprobes_current()).utask.cast::<Utask>().as_mut() }
+}
+
+/// The state of the current task, made if it has none.
+#[inline]
+pub(crate) fn current_or_make<'a>() -> Option<&'a mut Utask> {
+    match current() {
+        Some(utask) => Some(utask),
+        None => {
+            let utask = Utask::alloc()?;
+            // SAFETY: the current task is valid, and nobody else sets its `utask`.
+            unsafe {
+                (*c::uprobes_current()).utask = utask.cast();
+                Some(&mut *utask)
+            }
+        }
+    }
+}
+
+/// The return instances of a task, locked.
+pub(crate) struct Returns<'u> {
+    _guard: SpinGuard<'u>,
+    /// Those on the stack that the task runs on.
+    pub(crate) stack: &'u mut ReturnStack,
+    /// Those left behind.
+    pub(crate) parked: &'u mut Parked,
+}
+
+impl Utask {
+    #[cold]
+    fn alloc() -> Option<*mut Utask> {
+        let memory = KBox::<Utask>::new_uninit(GFP_KERNEL | __GFP_ZERO).ok()?;
+        let this = KBox::into_raw(memory).cast::<Utask>();
+        // SAFETY: `this` is fresh zeroed memory; what zero is not valid for is written here.
+        unsafe {
+            SpinLock::init(&raw mut (*this).lock);
+            (&raw mut (*this).parked).write(Parked::default());
+            (&raw mut (*this).stepping).write(Stepping {
+                progress: Progress::Idle,
+                step: MaybeUninit::uninit(),
+                held: Held {
+                    state: Hprobe::new(HprobeState::Gone),
+                    scp: ptr::null_mut(),
+                    uprobe: ptr::null(),
+                },
+                signal_denied: false,
+                slot: None,
+            });
+            (&raw mut (*this).last_hit).write(LastHit::new());
+            (&raw mut (*this).registered_in).write(None);
+            c::uprobes_timer_setup(&raw mut (*this).c.ri_timer, Some(on_timer));
+        }
+        Some(this)
+    }
+
+    /// Locks the return instances.
+    #[inline]
+    pub(crate) fn returns(&mut self) -> Returns<'_> {
+        // SAFETY: `self` is valid.
+        unsafe { Self::returns_of(self) }
+    }
+
+    /// Locks the return instances of any task.
+    ///
+    /// # Safety
+    ///
+    /// `this` is valid for `'a`.
+    #[inline]
+    unsafe fn returns_of<'a>(this: *mut Utask) -> Returns<'a> {
+        // SAFETY: by contract; what the lock guards is reached through the result only.
+        unsafe {
+            Returns {
+                _guard: (*this).lock.lock(),
+                stack: &mut *(&raw mut (*this).c).cast(),
+                parked: &mut (*this).parked,
+            }
+        }
+    }
+
+    /// Whether the task has pending returns on its stack.
+    #[inline]
+    pub(crate) fn has_returns(&self) -> bool {
+        !self.c.return_instances.is_null() || !self.parked.is_empty()
+    }
+
+    /// Sees to it that leases are downgraded in time.
+    #[inline]
+    pub(crate) fn arm_timer(&mut self) {
+        // One that is armed comes early enough; to move it on at every hit would cost more than
+        // the early downgrade now and then.
+        // SAFETY: the timer is initialised.
+        unsafe {
+            if !c::uprobes_timer_pending(&self.c.ri_timer) {
+                bindings::mod_timer(&mut self.c.ri_timer, bindings::jiffies + LEASE_JIFFIES);
+            }
+        }
+    }
+
+    /// Frees an instance and ends its hold.
+    ///
+    /// # Safety
+    ///
+    /// `ri` is in no list and owned by the caller.
+    pub(crate) unsafe fn discard(ri: *mut ReturnInstance) {
+        // SAFETY: by contract.
+        unsafe {
+            release(&*ri);
+            free(ri);
+        }
+    }
+}
+
+/// Ends the hold of an instance's uprobe.
+pub(crate) fn release(ri: &ReturnInstance) {
+    let hold = &ri.hprobe;
+    // SAFETY: they belong together.
+    unsafe { finish(hold.state.consume(), hold.srcu_scp.cast(), hold.uprobe.cast()) };
+}
+
+/// Allocates an instance.
+pub(crate) fn alloc_instance() -> Option<*mut ReturnInstance> {
+    let memory = KBox::<ReturnInstance>::new_uninit(GFP_KERNEL | __GFP_ZERO).ok()?;
+    // Zero is valid for every member.
+    Some(KBox::into_raw(memory).cast())
+}
+
+/// Frees an instance that holds nothing.
+///
+/// # Safety
+///
+/// `ri` is in no list and owned by the caller.
+pub(crate) unsafe fn free(ri: *mut ReturnInstance) {
+    // SAFETY: allocated by `alloc_instance` and `kmalloc()`.
+    unsafe {
+        bindings::kfree((*ri).extra_consumers.cast());
+        drop(KBox::from_raw(ri.cast::<MaybeUninit<ReturnInstance>>()));
+    }
+}
+
+/// Downgrades the leases of a task that are still open.
+unsafe extern "C" fn on_timer(timer: *mut bindings::timer_list) {
+    // SAFETY: the timer is a member of a `uprobe_task`, the first member of a `Utask`, which
+    // deletes the timer before it goes.
+    let this = unsafe { kernel::container_of!(timer, bindings::uprobe_task, ri_timer) }
+        .cast::<Utask>();
+    let _section = LeaseSection::enter();
+    // SAFETY: as above.
+    let lock = unsafe { &(*this).lock };
+    let Some(_guard) = lock.try_lock() else {
+        // The task may have been interrupted with the lock held.
+        // SAFETY: the timer may arm itself again.
+        unsafe { bindings::mod_timer(timer, bindings::jiffies + 1) };
+        return;
+    };
+    // SAFETY: the lock is held, and its own atomics guard the held uprobe.
+    unsafe {
+        let stack = &*(&raw const (*this).c).cast::<ReturnStack>();
+        for ri in Iterator::chain(stack.iter(), (*this).parked.iter()) {
+            let hold = &(*ri).hprobe;
+            expire(&hold.state, hold.srcu_scp.cast(), hold.uprobe.cast());
+        }
+        let held = &raw const (*this).stepping.held;
+        expire(&(*held).state, (*held).scp, (*held).uprobe);
+    }
+}
+
+/// The tasks of a process that have pending returns.
+///
+/// # Invariants
+///
+/// `head` is null or the start of a list of valid states of tasks; guarded by `lock`.
+pub(crate) struct Registry {
+    lock: SpinLock,
+    head: UnsafeCell<*mut Utask>,
+}
+
+impl Registry {
+    /// # Safety
+    ///
+    /// `this` is valid for writes, shared with nobody yet, and stays where it is.
+    pub(crate) unsafe fn init(this: *mut Self) {
+        // SAFETY: by contract.
+        unsafe {
+            SpinLock::init(&raw mut (*this).lock);
+            (&raw mut (*this).head).write(UnsafeCell::new(ptr::null_mut()));
+        }
+    }
+
+    fn remove(&self, utask: *mut Utask) {
+        let _guard = self.lock.lock();
+        let mut link = self.head.get();
+        // SAFETY: a link of the list, which is locked.
+        unsafe {
+            while !(*link).is_null() {
+                if *link == utask {
+                    *link = (*utask).registry_next;
+                    return;
+                }
+                link = &raw mut (**link).registry_next;
+            }
+        }
+    }
+
+    /// Takes over the pending return of `frame` from another task than `but`, into `into`.
+    ///
+    /// # Safety
+    ///
+    /// `into` is in no list and owned by the caller.
+    pub(crate) unsafe fn steal(
+        &self,
+        but: *const Utask,
+        frame: u64,
+        into: *mut ReturnInstance,
+    ) -> bool {
+        let _guard = self.lock.lock();
+        // SAFETY: the list is locked, and states leave it before they go.
+        unsafe {
+            let mut utask = *self.head.get();
+            while !utask.is_null() {
+                if !ptr::eq(utask, but) {
+                    let mut returns = Utask::returns_of(utask);
+                    let Returns { stack, parked, .. } = &mut returns;
+                    if stack.steal(parked, frame, into) {
+                        return true;
+                    }
+                }
+                utask = (*utask).registry_next;
+            }
+        }
+        false
+    }
+
+    /// The original return address of a pending return of `frame` in any task but `but`.
+    pub(crate) fn original_of(&self, but: *const Utask, frame: u64) -> Option<u64> {
+        let _guard = self.lock.lock();
+        // SAFETY: as in `steal`.
+        unsafe {
+            let mut utask = *self.head.get();
+            while !utask.is_null() {
+                if !ptr::eq(utask, but) {
+                    let returns = Utask::returns_of(utask);
+                    if let Some(found) = returns.stack.original_of(returns.parked, frame) {
+                        return Some(found);
+                    }
+                }
+                utask = (*utask).registry_next;
+            }
+        }
+        None
+    }
+}
+
+impl Utask {
+    /// Makes the task's pending returns findable by the other tasks of its process.
+    #[inline]
+    pub(crate) fn register_in(&mut self, state: &MmState) {
+        if self.registered_in.is_some() {
+            return;
+        }
+        self.registered_in = Some(NonNull::from(state));
+        let _guard = state.returns.lock.lock();
+        // SAFETY: the list is locked.
+        unsafe {
+            self.registry_next = *state.returns.head.get();
+            *state.returns.head.get() = self;
+        }
+    }
+}
+
+/// A task exits or executes another program; its address space is still the old one.
+///
+/// # Safety
+///
+/// `task` is the current task, or one that does not run any more.
+#[export]
+pub(crate) unsafe extern "C" fn uprobe_free_utask(task: *mut bindings::task_struct) {
+    // SAFETY: by contract.
+    let this = unsafe { (*task).utask.cast::<Utask>() };
+    if this.is_null() {
+        return;
+    }
+    // SAFETY: by contract; nobody finds the state once it has left the registry and its timer is
+    // stopped.
+    unsafe {
+        (*task).utask = ptr::null_mut();
+        let utask = &mut *this;
+        if let Some(state) = utask.registered_in {
+            state.as_ref().returns.remove(this);
+        }
+        bindings::timer_delete_sync(&mut utask.c.ri_timer);
+        if let (Some(slot), Some(state)) = (utask.stepping.slot, MmState::get((*task).mm)) {
+            state.xol.disown(slot, utask.owner);
+        }
+        // An instruction that never returns (exit, exec) may still be under way.
+        utask.stepping.held.end();
+        let stack = &mut *(&raw mut utask.c).cast::<ReturnStack>();
+        while let Some(ri) = stack.drain().or_else(|| utask.parked.pop()) {
+            Utask::discard(ri);
+        }
+        while let Some(ri) = stack.pool_pop() {
+            free(ri);
+        }
+        drop(KBox::from_raw(this.cast::<MaybeUninit<Utask>>()));
+    }
+}
+
+/// A new task starts as a copy of the current one.
+///
+/// # Safety
+///
+/// `task` is valid and does not run yet.
+#[export]
+pub(crate) unsafe extern "C" fn uprobe_copy_process(task: *mut bindings::task_struct, clone_flags: u64) {
+    // SAFETY: by contract.
+    unsafe { (*task).utask = ptr::null_mut() };
+    let Some(parent) = current() else {
+        return;
+    };
+    if !parent.has_returns() {
+        return;
+    }
+    // SAFETY: both tasks are valid.
+    let (old_mm, new_mm) = unsafe { ((*c::uprobes_current()).mm, (*task).mm) };
+    let shares_memory = old_mm == new_mm;
+    if shares_memory && clone_flags & u64::from(bindings::CLONE_VFORK) == 0 {
+        // A thread starts on a stack of its own.
+        return;
+    }
+    let Some(child) = Utask::alloc() else {
+        pr_warn!("uprobe: no memory for the pending returns of a new task\n");
+        return;
+    };
+    // SAFETY: `child` is fresh, and nobody else knows it.
+    unsafe {
+        (*task).utask = child.cast();
+        if !copy_returns(parent, &mut *child) {
+            pr_warn!("uprobe: no memory for the pending returns of a new task\n");
+        }
+    }
+    if shares_memory {
+        return;
+    }
+    // The child needs its trampoline where its parent has it, before it returns to one.
+    // SAFETY: the current task's `mm` is valid.
+    let trampoline = unsafe { MmState::get(old_mm) }.and_then(|state| state.xol.trampoline());
+    if let Some(vaddr) = trampoline {
+        // SAFETY: `child` stays valid until the task is gone, whose work this is.
+        unsafe {
+            let c = &mut (*child).c.__bindgen_anon_1.__bindgen_anon_2;
+            c.dup_xol_addr = vaddr as usize;
+            c::uprobes_init_task_work(&mut c.dup_xol_work, Some(map_trampoline));
+            c::uprobes_task_work_add(task, &mut c.dup_xol_work);
+        }
+    }
+}
+
+/// Copies the pending returns; each copy holds its uprobe by a reference or not at all.
+fn copy_returns(parent: &mut Utask, child: &mut Utask) -> bool {
+    let _section = LeaseSection::enter();
+    let total = {
+        let returns = parent.returns();
+        returns.stack.depth() + returns.parked.len()
+    };
+    // The parent is the current task: it adds nothing meanwhile, so this is enough.
+    let mut copied = 0;
+    for _ in 0..total {
+        let Some(copy) = alloc_instance() else {
+            return false;
+        };
+        // SAFETY: fresh and owned.
+        unsafe { child.returns().stack.pool_push(copy) };
+    }
+    let originals = parent.returns();
+    // SAFETY: the child does not run yet and nobody knows it.
+    let stack = unsafe { &mut *(&raw mut child.c).cast::<ReturnStack>() };
+    for original in Iterator::chain(originals.stack.iter(), originals.parked.iter()) {
+        let Some(copy) = stack.pool_pop() else {
+            return false;
+        };
+        // SAFETY: the original is locked, the copy owned.
+        unsafe {
+            let from = &*original;
+            let hold = &from.hprobe;
+            expire(&hold.state, hold.srcu_scp.cast(), hold.uprobe.cast());
+            let kept = hold.state.load() == HprobeState::Stable
+                && (*hold.uprobe.cast::<Uprobe>())
+                    .try_get()
+                    .map(UprobeRef::into_raw)
+                    .is_some();
+            (*copy).copy_frame_of(from);
+            (*copy).hprobe.uprobe = hold.uprobe;
+            (*copy).hprobe.state.reset(if kept {
+                HprobeState::Stable
+            } else {
+                HprobeState::Gone
+            });
+            if !copy_cookies(from, &mut *copy) {
+                (*copy).cons_cnt = (*copy).cons_cnt.min(1);
+            }
+            stack.push_oldest(copy);
+        }
+        copied += 1;
+    }
+    copied == total
+}
+
+/// Copies the cookies of session consumers beyond the first.
+fn copy_cookies(from: &ReturnInstance, to: &mut ReturnInstance) -> bool {
+    to.consumer = from.consumer;
+    to.cons_cnt = from.cons_cnt;
+    if from.cons_cnt <= 1 {
+        return true;
+    }
+    let bytes = (from.cons_cnt as usize - 1) * size_of::<uprobes_core::returns::ReturnConsumer>();
+    // SAFETY: `extra_consumers` has `cons_cnt - 1` elements. The lock of the instances is a spin
+    // lock, so nothing may sleep.
+    to.extra_consumers = unsafe {
+        bindings::kmemdup_noprof(from.extra_consumers.cast(), bytes, bindings::GFP_ATOMIC).cast()
+    };
+    !to.extra_consumers.is_null()
+}
+
+/// Maps the trampoline of a forked process, on its way to user space for the first time.
+unsafe extern "C" fn map_trampoline(_work: *mut bindings::callback_head) {
+    // SAFETY: the current task is valid.
+    let task = unsafe { c::uprobes_current() };
+    // SAFETY: as above.
+    if unsafe { (*task).flags } & bindings::PF_EXITING != 0 {
+        return;
+    }
+    let Some(utask) = current() else {
+        return;
+    };
+    // SAFETY: set by `uprobe_copy_process`, and not used for anything else since.
+    let vaddr = unsafe { utask.c.__bindgen_anon_1.__bindgen_anon_2.dup_xol_addr } as u64;
+    // SAFETY: the task is current and came from user space.
+    let regs = unsafe { &*c::uprobes_task_pt_regs(task).cast() };
+    // SAFETY: the current task's `mm` is valid.
+    let mapped = unsafe { MmState::get_or_make((*task).mm) }
+        .and_then(|state| state.xol.map(vaddr, regs));
+    if mapped.is_err() {
+        pr_warn!("uprobe: a forked process has no return trampoline\n");
+    }
+}

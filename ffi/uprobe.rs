@@ -1,0 +1,391 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The uprobe object, its life and the index of all of them.
+//!
+//! ```text
+//!   alloc ── insert ──> indexed, refs >= 1 ── last reference put ──> refs == 0
+//!                                                                       │ worker
+//!            kfree <── RCU Tasks Trace <── lease SRCU <── erased <──────┘
+//! ```
+//!
+//! A consumer owns a reference, the index owns none. Whoever found a uprobe in the index inside a
+//! [`TasksTrace`] section, or holds a lease, may use it until the section or the lease ends; to
+//! keep it longer it takes a reference, which fails once the last one is gone.
+
+use core::cell::UnsafeCell;
+use core::mem::{self, MaybeUninit};
+use core::ops::Deref;
+use core::ptr::{self, NonNull};
+
+use kernel::alloc::flags::{GFP_KERNEL, __GFP_ZERO};
+use kernel::bindings;
+use kernel::prelude::*;
+
+use uprobes_bindings as c;
+use uprobes_core::arch::{Analysis, Arch, MAX_INSN_BYTES};
+use uprobes_core::errno::Errno;
+use uprobes_core::index::{Index, Key, Node, NodeRef, ReadSection, WriteLocked};
+use uprobes_core::sys::{Acquire, Atomic, Full, Release};
+
+use crate::consumer::ConsumerList;
+use crate::isa::Isa;
+use crate::sync::{lease_srcu, RwSemaphore, SpinGuard, SpinLock, TasksTrace};
+
+/// An instruction as the backend has analysed it.
+pub(crate) type Insn = <Isa as Arch>::Insn;
+
+/// The probed instruction: its bytes in the file and what the backend made of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Code {
+    /// The bytes in the file, zero beyond its end.
+    pub(crate) bytes: [u8; MAX_INSN_BYTES],
+    /// What the backend made of them.
+    pub(crate) analysis: Analysis<Insn>,
+}
+
+/// A probed place in a file.
+///
+/// # Invariants
+///
+/// - `code` is initialised and constant once `ready` is true.
+/// - `inode` is valid as long as there is a consumer (its owner keeps the inode).
+#[repr(C)]
+pub(crate) struct Uprobe {
+    node: Node,
+    refs: UnsafeCell<bindings::refcount_t>,
+    /// Serialises registration and unregistration of consumers; outermost lock.
+    pub(crate) register: RwSemaphore,
+    /// The consumers and the lock for changing them and for calling their filters.
+    pub(crate) consumers: ConsumerList,
+    id: u64,
+    inode: *mut bindings::inode,
+    offset: u64,
+    ref_ctr_offset: u64,
+    ready: Atomic<bool>,
+    code: UnsafeCell<MaybeUninit<Code>>,
+    rcu: UnsafeCell<bindings::callback_head>,
+    work: UnsafeCell<bindings::work_struct>,
+}
+
+// SAFETY: what changes after construction is atomic or guarded by the locks beside it.
+unsafe impl Send for Uprobe {}
+// SAFETY: as above.
+unsafe impl Sync for Uprobe {}
+
+/// All uprobes by inode and offset.
+static INDEX: Index = Index::new();
+
+struct IndexLock(UnsafeCell<MaybeUninit<SpinLock>>);
+
+// SAFETY: written once at boot, before anything can use it; a spin lock from then on.
+unsafe impl Sync for IndexLock {}
+
+/// Serialises changes of [`INDEX`]; innermost lock.
+static INDEX_LOCK: IndexLock = IndexLock(UnsafeCell::new(MaybeUninit::uninit()));
+
+/// The right to change [`INDEX`].
+struct IndexWriter(#[expect(dead_code, reason = "held for its drop")] SpinGuard<'static>);
+
+// SAFETY: nodes are erased under the lock only, so none that is found under it goes away.
+unsafe impl ReadSection for IndexWriter {}
+// SAFETY: the guard of the one lock of the index.
+unsafe impl WriteLocked for IndexWriter {}
+
+impl IndexWriter {
+    fn lock() -> Self {
+        // SAFETY: initialised by `init` at boot.
+        let lock = unsafe { (*INDEX_LOCK.0.get()).assume_init_ref() };
+        Self(lock.lock())
+    }
+}
+
+/// Prepares the index.
+///
+/// # Safety
+///
+/// Called once at boot, before any other function of this module.
+pub(crate) unsafe fn init() {
+    // SAFETY: nobody else uses the lock yet; statics do not move.
+    unsafe { SpinLock::init(INDEX_LOCK.0.get().cast()) };
+}
+
+/// Whether there is no uprobe at all.
+#[inline]
+pub(crate) fn none_registered() -> bool {
+    INDEX.is_empty()
+}
+
+/// Number of uprobes ever taken out of the index; see [`uprobes_core::last_hit`].
+#[inline]
+pub(crate) fn erasures() -> u64 {
+    INDEX.erasures()
+}
+
+fn key(inode: *mut bindings::inode, offset: u64) -> Key {
+    Key::new(inode as u64, offset)
+}
+
+/// The uprobe that a node of [`INDEX`] is a part of.
+fn of_node(node: NodeRef<'_>) -> &Uprobe {
+    // SAFETY: every node of the index is the first member of a `Uprobe`, which is valid for as
+    // long as the section that `node` borrows.
+    unsafe { node.as_ptr().cast().as_ref() }
+}
+
+/// Finds the uprobe at `offset` of `inode`, which need not be valid.
+///
+/// # Context
+///
+/// Inside an RCU Tasks Trace section, shown by `rcu`, which the result borrows. Takes no lock.
+#[inline]
+pub(crate) fn find<'g>(
+    inode: *mut bindings::inode,
+    offset: u64,
+    rcu: &'g TasksTrace,
+) -> Option<&'g Uprobe> {
+    INDEX.find(key(inode, offset), rcu).map(of_node)
+}
+
+/// The uprobes of `inode` at offsets `range`, ascending.
+///
+/// # Context
+///
+/// As [`find`].
+pub(crate) fn in_range<'g>(
+    inode: *mut bindings::inode,
+    range: core::ops::Range<u64>,
+    rcu: &'g TasksTrace,
+) -> impl Iterator<Item = &'g Uprobe> {
+    let end = key(inode, range.end);
+    INDEX
+        .iter_from(key(inode, range.start), rcu)
+        .take_while(move |node| node.key() < end)
+        .map(of_node)
+}
+
+/// Every uprobe, by inode and offset.
+///
+/// # Context
+///
+/// As [`find`].
+pub(crate) fn all(rcu: &TasksTrace) -> impl Iterator<Item = &Uprobe> {
+    INDEX.iter_from(Key::new(0, 0), rcu).map(of_node)
+}
+
+/// The identity given last.
+static LAST_ID: Atomic<u64> = Atomic::new(0);
+
+impl Uprobe {
+    /// A number that no other uprobe has or had.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The file.
+    pub(crate) fn inode(&self) -> *mut bindings::inode {
+        self.inode
+    }
+
+    /// Offset in the file in bytes.
+    pub(crate) fn offset(&self) -> u64 {
+        self.offset
+    }
+
+    /// Offset of the semaphore in the file in bytes; zero if there is none.
+    pub(crate) fn ref_ctr_offset(&self) -> u64 {
+        self.ref_ctr_offset
+    }
+
+    /// The analysed instruction, or [`None`] until the first mapping was seen.
+    #[inline]
+    pub(crate) fn code(&self) -> Option<&Code> {
+        if !self.ready.load(Acquire) {
+            return None;
+        }
+        // SAFETY: by the type invariants, `ready` means initialised and constant.
+        Some(unsafe { (*self.code.get()).assume_init_ref() })
+    }
+
+    /// Gets the instruction, reading and analysing it with `make` the first time.
+    ///
+    /// # Context
+    ///
+    /// May sleep. Takes the consumers' lock.
+    pub(crate) fn code_or_make(
+        &self,
+        make: impl FnOnce() -> Result<Code, Errno>,
+    ) -> Result<&Code, Errno> {
+        if let Some(code) = self.code() {
+            return Ok(code);
+        }
+        let _guard = self.consumers.lock.write();
+        if let Some(code) = self.code() {
+            return Ok(code);
+        }
+        let code = make()?;
+        // SAFETY: `ready` is false and only changes under the lock, so nobody reads `code`.
+        let code = unsafe { (*self.code.get()).write(code) };
+        // INVARIANT: `code` was initialised just now and is not written again.
+        self.ready.store(true, Release);
+        Ok(code)
+    }
+
+    /// Takes a reference, unless the last one is gone.
+    pub(crate) fn try_get(&self) -> Option<UprobeRef> {
+        // SAFETY: the count is initialised.
+        let got = unsafe { c::uprobes_refcount_inc_not_zero(self.refs.get()) };
+        // INVARIANT: the reference taken goes to the result.
+        got.then_some(UprobeRef(NonNull::from(self)))
+    }
+
+    /// The address that C code knows the uprobe by.
+    pub(crate) fn as_raw(&self) -> *mut bindings::uprobe {
+        ptr::from_ref(self).cast_mut().cast()
+    }
+}
+
+/// A counted reference.
+///
+/// # Invariants
+///
+/// The value owns one reference of the uprobe it points to.
+pub(crate) struct UprobeRef(NonNull<Uprobe>);
+
+impl UprobeRef {
+    /// Turns the reference into what C code keeps.
+    pub(crate) fn into_raw(self) -> *mut bindings::uprobe {
+        let raw = self.as_raw();
+        mem::forget(self);
+        raw
+    }
+
+    /// Takes back what [`UprobeRef::into_raw`] gave.
+    ///
+    /// # Safety
+    ///
+    /// `raw` comes from [`UprobeRef::into_raw`] and is used once.
+    pub(crate) unsafe fn from_raw(raw: *mut bindings::uprobe) -> Self {
+        // INVARIANT: the reference given to `into_raw` is owned again.
+        // SAFETY: `into_raw` gives no null pointer.
+        Self(unsafe { NonNull::new_unchecked(raw.cast()) })
+    }
+
+    /// Finds the uprobe at this place or makes it. Answers whether it was made.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn find_or_insert(
+        inode: *mut bindings::inode,
+        offset: u64,
+        ref_ctr_offset: u64,
+    ) -> Result<UprobeRef, Errno> {
+        let fresh = Self::alloc(inode, offset, ref_ctr_offset)?;
+        let writer = IndexWriter::lock();
+        loop {
+            // SAFETY: `fresh` is in no index yet and stays where it is; it is taken out of the
+            // index before it is freed.
+            let node = NonNull::from(&fresh.node);
+            let twin = match unsafe { INDEX.insert(node, &writer) } {
+                Ok(()) => return Ok(fresh),
+                Err(twin) => twin,
+            };
+            if let Some(twin) = of_node(twin).try_get() {
+                drop(writer);
+                fresh.free_unused();
+                return Ok(twin);
+            }
+            // The twin is dying and its worker has not erased it yet: take its place.
+            // SAFETY: as for `insert`; the twin's worker frees it only after the grace periods.
+            if unsafe { INDEX.replace(twin.as_ptr(), node, &writer) } {
+                return Ok(fresh);
+            }
+        }
+    }
+
+    fn alloc(
+        inode: *mut bindings::inode,
+        offset: u64,
+        ref_ctr_offset: u64,
+    ) -> Result<UprobeRef, Errno> {
+        let memory = KBox::<Uprobe>::new_uninit(GFP_KERNEL | __GFP_ZERO)
+            .map_err(|_| Errno::ENOMEM)?;
+        let this = KBox::into_raw(memory).cast::<Uprobe>();
+        // SAFETY: `this` is fresh zeroed memory of a `Uprobe`; every member for which zero is not
+        // a valid value is initialised here.
+        unsafe {
+            (&raw mut (*this).node).write(Node::new(key(inode, offset)));
+            (*this).refs.get().write(bindings::refcount_t {
+                refs: bindings::atomic_t { counter: 1 },
+            });
+            RwSemaphore::init(&raw mut (*this).register);
+            ConsumerList::init(&raw mut (*this).consumers);
+            (&raw mut (*this).id).write(LAST_ID.fetch_add(1, Full).wrapping_add(1));
+            (&raw mut (*this).inode).write(inode);
+            (&raw mut (*this).offset).write(offset);
+            (&raw mut (*this).ref_ctr_offset).write(ref_ctr_offset);
+            // INVARIANT: the one reference goes to the result.
+            Ok(UprobeRef(NonNull::new_unchecked(this)))
+        }
+    }
+
+    /// Frees a uprobe that never got into the index.
+    fn free_unused(self) {
+        let this = self.0.as_ptr();
+        mem::forget(self);
+        // SAFETY: allocated by `alloc` and known to nobody else.
+        drop(unsafe { KBox::from_raw(this.cast::<MaybeUninit<Uprobe>>()) });
+    }
+}
+
+impl Deref for UprobeRef {
+    type Target = Uprobe;
+
+    fn deref(&self) -> &Uprobe {
+        // SAFETY: by the type invariants the uprobe has a reference.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for UprobeRef {
+    fn drop(&mut self) {
+        // SAFETY: the reference is given up here.
+        if !unsafe { c::uprobes_refcount_dec_and_test(self.refs.get()) } {
+            return;
+        }
+        // The last reference may be put by a timer, where nothing may sleep.
+        // SAFETY: nobody can get a reference any more, so the work is queued once.
+        unsafe {
+            c::uprobes_init_work(self.work.get(), Some(erase_and_free));
+            c::uprobes_schedule_work(self.work.get());
+        }
+    }
+}
+
+/// Takes a uprobe without references out of the index and frees it after the grace periods.
+unsafe extern "C" fn erase_and_free(work: *mut bindings::work_struct) {
+    // SAFETY: the work is a member of a `Uprobe` that nobody else frees.
+    let this = unsafe { kernel::container_of!(work.cast::<UnsafeCell<bindings::work_struct>>(), Uprobe, work) };
+    // SAFETY: as above.
+    let uprobe = unsafe { &*this };
+    {
+        let writer = IndexWriter::lock();
+        // A new uprobe for the same place may have taken its place already.
+        // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
+        unsafe { INDEX.erase(NonNull::from(&uprobe.node), &writer) };
+    }
+    // SAFETY: the head is used for nothing else; leases end before the callback runs.
+    unsafe { bindings::call_srcu(lease_srcu(), uprobe.rcu.get(), Some(free_after_srcu)) };
+}
+
+unsafe extern "C" fn free_after_srcu(rcu: *mut bindings::callback_head) {
+    // SAFETY: the same head once more; lookups end before the next callback runs.
+    unsafe { c::uprobes_call_rcu_tasks_trace(rcu, Some(free_after_trace)) };
+}
+
+unsafe extern "C" fn free_after_trace(rcu: *mut bindings::callback_head) {
+    // SAFETY: the head is a member of a `Uprobe` from `UprobeRef::alloc`.
+    let this = unsafe { kernel::container_of!(rcu.cast::<UnsafeCell<bindings::callback_head>>(), Uprobe, rcu) };
+    // SAFETY: as above; after both grace periods nobody can reach it.
+    drop(unsafe { KBox::from_raw(this.cast::<MaybeUninit<Uprobe>>()) });
+}
