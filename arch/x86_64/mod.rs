@@ -170,6 +170,11 @@ impl<D: Decode> Arch for X86_64<D> {
         uretprobe::hijack(regs, task, trampoline)
     }
 
+    #[inline]
+    fn return_slot(frame: u64) -> Option<u64> {
+        Some(frame)
+    }
+
     fn is_frame_alive(frame: u64, check: FrameCheck, regs: &PtRegs) -> bool {
         uretprobe::is_frame_alive(frame, check, regs)
     }
