@@ -22,7 +22,7 @@ use std::{path::PathBuf, process::ExitCode, time::Duration};
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask", version)]
 pub(crate) struct Cli {
-    /// Kernel tree (7.3) to use instead of the packaged source; it is not changed.
+    /// Kernel tree (7.3) to use instead of the packaged source; only `apply` changes it.
     #[arg(long, value_name = "DIR", env = "KERNEL_DIR", global = true)]
     kernel: Option<PathBuf>,
     #[command(subcommand)]

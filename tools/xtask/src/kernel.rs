@@ -50,7 +50,7 @@ impl Impl {
 /// How much the kernel checks itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub(crate) enum Profile {
-    /// Not at all.
+    /// As fast as can be.
     Release,
     /// KASAN, lockdep, kmemleak, fault injection and more.
     Debug,

@@ -105,7 +105,7 @@ impl Series {
             proc::cmd("patch")
                 .args([
                     "-p1",
-                    "--fuzz=0",
+                    "--fuzz=2",
                     "--batch",
                     "--no-backup-if-mismatch",
                     "--reject-file=-",

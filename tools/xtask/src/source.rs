@@ -171,6 +171,8 @@ fn mirror(ctx: &Ctx, dir: &Path, series: &Series) -> Result<(PathBuf, String)> {
     let patched = series.files()?;
     let mut rsync = proc::cmd("rsync").args([
         "--archive",
+        // Ours differ, by the link and the patched files that we put there.
+        "--omit-dir-times",
         "--delete",
         "--itemize-changes",
         "--exclude=/.git",
