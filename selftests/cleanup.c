@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: GPL-2.0
+/* After all is detached nothing is left: not in texts, tracefs, or the kernel. */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "semlib.h"
+#include "sites.h"
+
+__attribute__((noinline, noclone)) long target(long x)
+{
+	asm volatile("" : "+r"(x) :: "memory");
+	return x + 1;
+}
+
+static void run_all(void)
+{
+	struct site_state st;
+	int i;
+
+	for (i = 0; i < nr_sites; i++) {
+		/* These run a kernel of C's into its faults; they have their tests. */
+		if (sites[i].fault)
+			continue;
+		site_random(&st, i);
+		site_run(&sites[i], &st);
+	}
+}
+
+static bool is_nop10(int i)
+{
+	return !strcmp(sites[i].name, "nop10");
+}
+
+/* Every kind of consumer on every site, attached and detached; then compare. */
+static int text_after_all(const void *arg)
+{
+	struct bpf_counter c;
+	unsigned long offs[256];
+	struct multi m = { .path = self_path(), .offsets = offs };
+	int fd[256], n = 0, i, links[3];
+
+	for (i = 0; i < nr_sites; i++) {
+		if (sites[i].fault || is_nop10(i))
+			continue;
+		fd[n++] = perf_attach(loc_of(sites[i].pc), 0);
+		offs[m.cnt++] = loc_of(sites[i].pc).offset;
+	}
+	bpf_counter_load(&c, NULL);
+	links[0] = MUST(multi_attach(&c, &m));
+	links[1] = MUST(multi_attach(&c, &m));
+	links[2] = multi_attach_one(&c, loc_of(target), MULTI_RETURN);
+	run_all();
+	target(1);
+	CHECK_EQ(c.values[BV_COUNT], 2 * m.cnt + 1, "hits");
+	for (i = 0; i < 3; i++)
+		close(links[i]);
+	while (n)
+		close(fd[--n]);
+	CHECK(text_equals_file(sites_start, sites_end - sites_start), "text of the sites");
+	CHECK(text_equals_file(target, 64), "text of target()");
+	run_all();
+	CHECK_EQ(c.values[BV_COUNT], 2 * m.cnt + 1, "hits after the detach");
+	return PASS;
+}
+
+/*
+ * The page is the file's own again, not a private copy of the same content:
+ * memory that probes cost comes back.
+ */
+static long private_kb(const void *addr)
+{
+	unsigned long start, end, kb;
+	char line[512];
+	bool here = false;
+	long found = -1;
+	FILE *f = fopen("/proc/self/smaps", "r");
+
+	while (f && fgets(line, sizeof(line), f)) {
+		if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
+			here = (unsigned long)addr >= start && (unsigned long)addr < end;
+		else if (here && sscanf(line, "Anonymous: %lu", &kb) == 1)
+			found = kb;
+	}
+	if (f)
+		fclose(f);
+	return found;
+}
+
+static void drain_lru(void)
+{
+	int fd = MUST(open("/proc/sys/vm/drop_caches", O_WRONLY));
+
+	CHECK_EQ(write(fd, "1", 1), 1, "drop_caches");
+	close(fd);
+}
+
+static int page_given_back(const void *arg)
+{
+	const char *path = make_semlib();
+	char *text = map_text(path);
+	int fd, i;
+
+	for (i = 0; i < 3; i++) {
+		CHECK_EQ(private_kb(text), 0, "private memory before");
+		fd = perf_attach((struct loc){ path, FN(0) }, 0);
+		call_fn(text, 0, 5);
+		CHECK_EQ(perf_count(fd), 5, "hits");
+		CHECK_EQ(private_kb(text), 4, "private memory while probed");
+		/* A new page may be held by a list of the CPU's; this empties them. */
+		drain_lru();
+		close(fd);
+		call_fn(text, 0, 5);
+		CHECK_EQ(private_kb(text), 0, "private memory after the detach");
+	}
+	return PASS;
+}
+
+static int tracefs_empty(const void *arg)
+{
+	struct loc loc = loc_of(target);
+	int i;
+
+	for (i = 0; i < 5; i++) {
+		CHECK_EQ(tracefs_append("uprobe_events", "p:upt/p%d %s:%#lx\n", i, loc.path,
+					(long)loc.offset), 0, "define event %d", i);
+		CHECK_EQ(tracefs_append("uprobe_events", "r:upt/r%d %s:%#lx\n", i, loc.path,
+					(long)loc.offset), 0, "define return event %d", i);
+	}
+	CHECK_EQ(tracefs_write("events/upt/enable", "1"), 0, "enable");
+	for (i = 0; i < 10; i++)
+		target(i);
+	CHECK(!text_equals_file(target, 1), "no breakpoint while enabled");
+	CHECK_EQ(tracefs_write("uprobe_events", "\n"), -EBUSY, "clear while enabled");
+	CHECK_EQ(tracefs_write("events/upt/enable", "0"), 0, "disable");
+	CHECK(text_equals_file(target, 1), "breakpoint left behind");
+	CHECK_EQ(tracefs_write("uprobe_events", "\n"), 0, "clear");
+	CHECK_EQ(strlen(tracefs_read("uprobe_events")), 0, "length of uprobe_events");
+	return PASS;
+}
+
+/* Attach and detach over and over: the memory of the kernel does not grow. */
+static long slab_kb(void)
+{
+	unsigned long kb = 0;
+	char line[256];
+	FILE *f = fopen("/proc/meminfo", "r");
+
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "SUnreclaim: %lu", &kb) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kb;
+}
+
+static int no_leak(const void *arg)
+{
+	unsigned long offs[64];
+	struct multi m = { .path = self_path(), .offsets = offs };
+	int i, n, rounds = full_run() ? 300 : 60;
+	struct bpf_counter c;
+	long before = 0, after;
+
+	for (i = 0; i < nr_sites && m.cnt < 40; i++)
+		if (!sites[i].fault && !is_nop10(i))
+			offs[m.cnt++] = loc_of(sites[i].pc).offset;
+	bpf_counter_load(&c, NULL);
+	for (n = 0; n < rounds; n++) {
+		int link, ret;
+
+		if (n == rounds / 6)
+			before = slab_kb();
+		link = MUST(multi_attach(&c, &m));
+		ret = multi_attach_one(&c, loc_of(target), MULTI_RETURN);
+		run_all();
+		target(1);
+		close(link);
+		close(ret);
+	}
+	usleep(500000);
+	after = slab_kb();
+	/* An uprobe is 0.5 KiB: had each leaked, it would be 800 KiB and more. */
+	CHECK(after - before < 700, "slab grew by %ld KiB", after - before);
+	CHECK(text_equals_file(sites_start, sites_end - sites_start), "text of the sites");
+	return PASS;
+}
+
+/* A detach that returned means: no more hits, at once. */
+static volatile bool stop_hits;
+
+static long hits(long seconds)
+{
+	struct site_state st;
+
+	while (!stop_hits) {
+		site_random(&st, 1);
+		site_run(site_by_name("nop"), &st);
+	}
+	return 0;
+}
+
+static int no_hit_after_detach(const void *arg)
+{
+	struct perf_all all;
+	pid_t pid = MUST(fork());
+	struct bpf_counter c;
+	uint64_t n;
+	int i, link;
+
+	if (!pid) {
+		hits(0);
+		_exit(0);
+	}
+	bpf_counter_load(&c, NULL);
+	for (i = 0; i < 20; i++) {
+		link = multi_attach_one(&c, loc_of(site_by_name("nop")->pc), 0);
+		perf_attach_all(&all, loc_of(site_by_name("nop")->pc), 0);
+		n = c.values[BV_COUNT];
+		while (c.values[BV_COUNT] - n < 10)
+			usleep(100);
+		close(link);
+		n = c.values[BV_COUNT];
+		usleep(5000);
+		CHECK_EQ(c.values[BV_COUNT], n, "hits after the close of the link");
+		perf_detach_all(&all);
+	}
+	kill(pid, SIGKILL);
+	CHECK_EQ(waitpid(pid, NULL, 0), pid, "waitpid");
+	return PASS;
+}
+
+int main(int argc, char **argv)
+{
+	add_test(NULL, text_after_all, NULL, "text equals the file after all");
+	add_test(NULL, page_given_back, NULL, "page is the file's again");
+	add_test(NULL, tracefs_empty, NULL, "uprobe_events is empty");
+	add_test(NULL, no_leak, NULL, "no memory leaks");
+	add_test(NULL, no_hit_after_detach, NULL, "no hit after the detach");
+	return run_tests(argc, argv);
+}
