@@ -6,14 +6,16 @@
 //! to the same verdict, whichever decoder it has.
 
 use proptest::prelude::*;
-use uprobes_arch::x86_64::X86_64;
+use uprobes_arch::x86_64::{Decode, X86_64};
 use uprobes_core::arch::{Arch, Bitness};
 
 use crate::generate;
 use crate::iced::Iced;
 use crate::kernel::Kernel;
+use crate::plain::Plain;
 
 #[test]
+#[cfg_attr(miri, ignore = "iced does not run under Miri")]
 fn random_code_gets_the_same_verdict_with_either_decoder() {
     if !Kernel::is_available() {
         return;
@@ -29,6 +31,7 @@ fn random_code_gets_the_same_verdict_with_either_decoder() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "iced does not run under Miri")]
 fn every_opcode_gets_the_same_verdict_with_either_decoder() {
     if !Kernel::is_available() {
         return;
@@ -47,4 +50,26 @@ fn every_opcode_gets_the_same_verdict_with_either_decoder() {
         }
     }
     assert!(same > 100_000, "{same}");
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "iced does not run under Miri")]
+fn the_plain_decoder_agrees_with_iced() {
+    let code = (generate::code(), generate::bitness());
+    proptest!(generate::config(100_000), |((code, bitness) in code)| {
+        if let Ok(iced) = Iced::decode(&code, bitness) {
+            prop_assert_eq!(Plain::decode(&code, bitness), Ok(iced), "{:02x?}", code);
+        }
+    });
+    for bitness in [Bitness::Bits64, Bitness::Bits32] {
+        for code in generate::every_opcode(bitness) {
+            if let Ok(iced) = Iced::decode(&code, bitness) {
+                assert_eq!(
+                    Plain::decode(&code, bitness),
+                    Ok(iced),
+                    "{code:02x?} {bitness:?}"
+                );
+            }
+        }
+    }
 }

@@ -3,10 +3,11 @@
 //! The host's decoder: iced-x86 says what is an instruction and how long its parts are.
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpCodeOperandKind};
-use uprobes_arch::x86_64::decode::Field;
 use uprobes_arch::x86_64::{Decode, Decoded};
 use uprobes_core::arch::{Bitness, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
+
+use crate::plain::{field, signed, take_opcode, take_prefixes, take_vector_prefix};
 
 /// Decodes with iced.
 pub(crate) struct Iced;
@@ -113,94 +114,4 @@ fn names_register_in_immediate(insn: &Instruction) -> bool {
     code.op_kinds()
         .iter()
         .any(|kind| matches!(kind, xmm_is4 | xmm_is5 | ymm_is4 | ymm_is5))
-}
-
-fn field(bytes: &[u8]) -> Field {
-    let mut f = Field {
-        nbytes: bytes.len() as u8,
-        ..Field::default()
-    };
-    f.bytes[..bytes.len()].copy_from_slice(bytes);
-    f
-}
-
-/// A field whose sign is extended.
-fn signed(bytes: &[u8]) -> Field {
-    let mut f = field(bytes);
-    if bytes.last().is_some_and(|b| b & 0x80 != 0) {
-        f.bytes[bytes.len()..].fill(0xff);
-    }
-    f
-}
-
-fn is_legacy_prefix(byte: u8) -> bool {
-    matches!(
-        byte,
-        0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf0 | 0xf2 | 0xf3
-    )
-}
-
-/// Takes legacy prefixes and REX the way the kernel's decoder keeps them.
-fn take_prefixes(bytes: &[u8; 16], bitness: Bitness, d: &mut Decoded) -> Result<usize, Errno> {
-    let mut at = 0;
-    let mut different = Vec::new();
-    let mut last = 0;
-    while is_legacy_prefix(bytes[at]) {
-        last = bytes[at];
-        if !different.contains(&last) {
-            different.push(last);
-        }
-        at += 1;
-    }
-    if different.len() > 4 {
-        return Err(Errno::ENOEXEC);
-    }
-    d.prefixes.bytes[..different.len()].copy_from_slice(&different);
-    d.prefixes.nbytes = at as u8;
-    if last != 0 && d.prefixes.bytes[3] != last {
-        let fourth = d.prefixes.bytes[3];
-        if fourth != 0 {
-            let place = different.iter().position(|&p| p == last).unwrap();
-            d.prefixes.bytes[place] = fourth;
-        }
-        d.prefixes.bytes[3] = last;
-    }
-    if bitness == Bitness::Bits64 && bytes[at] & 0xf0 == 0x40 {
-        d.rex = field(&bytes[at..at + 1]);
-        at += 1;
-        if is_legacy_prefix(bytes[at]) || bytes[at] & 0xf0 == 0x40 {
-            return Err(Errno::ENOEXEC);
-        }
-    }
-    Ok(at)
-}
-
-/// Takes VEX, EVEX or XOP.
-fn take_vector_prefix(bytes: &[u8; 16], at: &mut usize, bitness: Bitness, d: &mut Decoded) {
-    let (first, second) = (bytes[*at], bytes[*at + 1]);
-    let register_form = bitness == Bitness::Bits64 || second >> 6 == 3;
-    let len = match first {
-        0xc5 if register_form => 2,
-        0xc4 if register_form => 3,
-        0x62 if register_form => 4,
-        0x8f if register_form && second & 0x38 != 0 => 3,
-        _ => return,
-    };
-    d.vex = field(&bytes[*at..*at + len]);
-    if len == 2 {
-        d.vex.bytes[2] = second & 0x7f;
-    }
-    *at += len;
-}
-
-/// Takes the opcode with its escape bytes.
-fn take_opcode(bytes: &[u8; 16], at: &mut usize, d: &mut Decoded) {
-    let len = match (d.vex.is_present(), bytes[*at], bytes[*at + 1]) {
-        (true, ..) => 1,
-        (_, 0x0f, 0x38 | 0x3a) => 3,
-        (_, 0x0f, _) => 2,
-        _ => 1,
-    };
-    d.opcode = field(&bytes[*at..*at + len]);
-    *at += len;
 }

@@ -2,7 +2,7 @@
 
 //! Tests of the x86_64 backend.
 //!
-//! - `iced`, `kernel`: two decoders for the backend, iced-x86 and the kernel's own;
+//! - `iced`, `kernel`, `plain`: decoders for the backend, iced-x86, the kernel's own and a plain one;
 //! - `generate`: instructions to test with;
 //! - `model`: a task to simulate on; `native`: the CPU to run on;
 //! - `decoders`: the two decoders against each other;
@@ -20,6 +20,7 @@ mod kernel;
 mod model;
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod native;
+mod plain;
 mod properties;
 mod semantics;
 mod vectors;

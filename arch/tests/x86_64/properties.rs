@@ -103,6 +103,7 @@ fn check_scratch(
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "iced does not run under Miri")]
 fn verdicts_on_random_code_are_sound() {
     let code = (generate::code(), generate::bitness());
     proptest!(generate::config(100_000), |((code, bitness) in code)| {
@@ -111,6 +112,7 @@ fn verdicts_on_random_code_are_sound() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "iced does not run under Miri")]
 fn verdicts_on_every_opcode_are_sound() {
     for bitness in [Bitness::Bits64, Bitness::Bits32] {
         let step = if cfg!(miri) { 5000 } else { 1 };
