@@ -100,11 +100,16 @@ pub(crate) fn config(cases: u32) -> ProptestConfig {
     }
 }
 
-/// See [`config`].
+/// See [`config`]; without optimisation, a tenth of the default.
 pub(crate) fn cases(default: u32) -> u32 {
     if cfg!(miri) {
         return 50;
     }
+    let default = if cfg!(debug_assertions) {
+        default.div_ceil(10)
+    } else {
+        default
+    };
     std::env::var("UPROBES_CASES")
         .ok()
         .and_then(|n| n.parse().ok())
@@ -112,7 +117,7 @@ pub(crate) fn cases(default: u32) -> u32 {
 }
 
 /// Every opcode of the tables without vector prefixes, behind each of the prefixes that select
-/// among instructions, with ModRM bytes of every group and form.
+/// among instructions, with ModRM bytes of every group and form; without optimisation, some of them.
 pub(crate) fn every_opcode(bitness: Bitness) -> impl Iterator<Item = [u8; MAX_INSN_BYTES]> {
     const PREFIXES: [&[u8]; 10] = [
         &[],
@@ -131,16 +136,22 @@ pub(crate) fn every_opcode(bitness: Bitness) -> impl Iterator<Item = [u8; MAX_IN
     // In 32-bit code, REX is an instruction.
     let prefixes = if bitness == Bitness::Bits64 { 10 } else { 8 };
     let modrm = || (0..8u8).flat_map(|reg| FORMS.map(|form| form | reg << 3));
-    PREFIXES.into_iter().take(prefixes).flat_map(move |prefix| {
-        TABLES.into_iter().flat_map(move |table| {
-            (0..=255u8).flat_map(move |opcode| {
-                modrm().map(move |modrm| {
-                    let mut code = [0x11; MAX_INSN_BYTES];
-                    let bytes = [prefix, table, &[opcode, modrm]].concat();
-                    code[..bytes.len()].copy_from_slice(&bytes);
-                    code
+    // Prime, so that no prefix, opcode or form is left out altogether.
+    let step = if cfg!(debug_assertions) { 13 } else { 1 };
+    PREFIXES
+        .into_iter()
+        .take(prefixes)
+        .flat_map(move |prefix| {
+            TABLES.into_iter().flat_map(move |table| {
+                (0..=255u8).flat_map(move |opcode| {
+                    modrm().map(move |modrm| {
+                        let mut code = [0x11; MAX_INSN_BYTES];
+                        let bytes = [prefix, table, &[opcode, modrm]].concat();
+                        code[..bytes.len()].copy_from_slice(&bytes);
+                        code
+                    })
                 })
             })
         })
-    })
+        .step_by(step)
 }
