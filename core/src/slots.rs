@@ -494,6 +494,23 @@ mod loom_models {
     }
 
     #[test]
+    fn loom_an_exit_in_the_middle_of_a_step_frees_its_slot() {
+        model(|| {
+            let area = Area::<1>::new();
+            let other = {
+                let area = area.clone();
+                thread::spawn(move || area.hit(None, 2))
+            };
+            if let Some(claim) = area.table.claim(None, 1) {
+                let slot = area.step(claim, 1);
+                assert!(area.table.disown(slot, 1));
+            }
+            other.join().unwrap();
+            area.all_can_be_had();
+        });
+    }
+
+    #[test]
     fn loom_a_waiter_gets_a_slot_or_is_woken() {
         model(|| {
             let area = Area::<1>::new();
