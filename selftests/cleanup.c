@@ -9,7 +9,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "semlib.h"
+#include "ktap.h"
+#include "probe.h"
 #include "sites.h"
 
 __attribute__((noinline, noclone)) long target(long x)
@@ -66,58 +67,6 @@ static int text_after_all(const void *arg)
 	CHECK(text_equals_file(target, 64), "text of target()");
 	run_all();
 	CHECK_EQ(c.values[BV_COUNT], 2 * m.cnt + 1, "hits after the detach");
-	return PASS;
-}
-
-/*
- * The page is the file's own again, not a private copy of the same content:
- * memory that probes cost comes back.
- */
-static long private_kb(const void *addr)
-{
-	unsigned long start, end, kb;
-	char line[512];
-	bool here = false;
-	long found = -1;
-	FILE *f = fopen("/proc/self/smaps", "r");
-
-	while (f && fgets(line, sizeof(line), f)) {
-		if (sscanf(line, "%lx-%lx ", &start, &end) == 2)
-			here = (unsigned long)addr >= start && (unsigned long)addr < end;
-		else if (here && sscanf(line, "Anonymous: %lu", &kb) == 1)
-			found = kb;
-	}
-	if (f)
-		fclose(f);
-	return found;
-}
-
-static void drain_lru(void)
-{
-	int fd = MUST(open("/proc/sys/vm/drop_caches", O_WRONLY));
-
-	CHECK_EQ(write(fd, "1", 1), 1, "drop_caches");
-	close(fd);
-}
-
-static int page_given_back(const void *arg)
-{
-	const char *path = make_semlib();
-	char *text = map_text(path);
-	int fd, i;
-
-	for (i = 0; i < 3; i++) {
-		CHECK_EQ(private_kb(text), 0, "private memory before");
-		fd = perf_attach((struct loc){ path, FN(0) }, 0);
-		call_fn(text, 0, 5);
-		CHECK_EQ(perf_count(fd), 5, "hits");
-		CHECK_EQ(private_kb(text), 4, "private memory while probed");
-		/* A new page may be held by a list of the CPU's; this empties them. */
-		drain_lru();
-		close(fd);
-		call_fn(text, 0, 5);
-		CHECK_EQ(private_kb(text), 0, "private memory after the detach");
-	}
 	return PASS;
 }
 
@@ -238,7 +187,6 @@ static int no_hit_after_detach(const void *arg)
 int main(int argc, char **argv)
 {
 	add_test(NULL, text_after_all, NULL, "text equals the file after all");
-	add_test(NULL, page_given_back, NULL, "page is the file's again");
 	add_test(NULL, tracefs_empty, NULL, "uprobe_events is empty");
 	add_test(NULL, no_leak, NULL, "no memory leaks");
 	add_test(NULL, no_hit_after_detach, NULL, "no hit after the detach");
