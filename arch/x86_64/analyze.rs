@@ -232,7 +232,8 @@ fn fixup(d: &Decoded, bits64: bool) -> Fixup {
 /// Makes the copy fit for the slot.
 fn prepare_slot(insn: &mut Insn, d: &Decoded, bitness: Bitness) -> Result<(), Errno> {
     if insn.fixup == Fixup::RelativeCall {
-        // The copy calls the instruction behind it: it is there to fault on the stack.
+        // From the slot, the target may be no address that a call can go to. The copy calls what
+        // is behind it, to push or to fault.
         let imm = d.immediate_offset();
         let bytes = imm..imm + usize::from(d.immediate.nbytes);
         insn.slot.get_mut(bytes).ok_or(Errno::ENOEXEC)?.fill(0);

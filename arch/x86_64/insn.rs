@@ -229,7 +229,7 @@ pub(super) enum Fixup {
         /// 2, 4 or 8.
         size: u8,
     },
-    /// A relative call, whose copy only serves to fault.
+    /// A relative call, whose copy calls the next instruction in the slot.
     RelativeCall,
     /// Left the address of the next instruction in `rcx` and the flags in `r11`.
     Syscall,

@@ -5,7 +5,7 @@
 use uprobes_core::arch::{Fault, Stepped, UserTask};
 use uprobes_core::errno::Errno;
 
-use super::insn::{Fixup, Insn};
+use super::insn::{Fixup, Insn, Sim};
 use super::regs::{flags, PtRegs, Reg};
 
 /// Length of `syscall`.
@@ -64,8 +64,9 @@ pub(super) fn post<T: UserTask>(
     bp_vaddr: u64,
     xol_vaddr: u64,
 ) -> Result<Stepped, Errno> {
-    if insn.fixup == Fixup::Next && regs[Reg::Ip] == xol_vaddr {
-        // A string instruction between two of its iterations; everything stays armed.
+    if insn.fixup == Fixup::Next && regs[Reg::Ip] == xol_vaddr && !state.tf {
+        // A string instruction between two of its iterations; everything stays armed. One that is
+        // being stepped owes a trap for each iteration, at its own address, and starts over.
         return Ok(Stepped::Again);
     }
     task.set_fault_code(state.fault_code);
@@ -100,29 +101,33 @@ fn fix_up<T: UserTask>(
         }
         Fixup::Absolute => {}
         Fixup::Call { size } => {
-            if push_again(regs, task, size, after).is_err() {
-                regs[Reg::Sp] = regs.wrap(regs[Reg::Sp].wrapping_add(u64::from(size)));
-                return undo_shadow_push(task);
+            if !mend_call(regs, task, size, after)? {
+                return Ok(Stepped::Restart);
             }
-            task.shadow_replace_top(after)
-                .map_err(|Fault| Errno::EFAULT)?;
+        }
+        Fixup::RelativeCall => {
+            // Locked, it is no call and has faulted.
+            let Sim::Call { rel } = insn.sim else {
+                return Ok(Stepped::Restart);
+            };
+            // CAST: a word has 4 or 8 bytes.
+            if !mend_call(regs, task, regs.word() as u8, after)? {
+                return Ok(Stepped::Restart);
+            }
+            regs[Reg::Ip] = regs.wrap(after.wrapping_add_signed(rel.into()));
         }
         // The shadow stack holds the code segment beside the address: the hardware will find
         // them at odds with the stack when the call returns.
         Fixup::FarCall { size } => {
             push_again(regs, task, size, after).map_err(|Fault| Errno::EFAULT)?;
         }
-        Fixup::RelativeCall => {
-            // The stack could not be written when the call was simulated, and now it could:
-            // another thread has made room. Undo, and simulate once more.
-            regs[Reg::Sp] = regs.wrap(regs[Reg::Sp].wrapping_add(regs.word()));
-            return undo_shadow_push(task);
-        }
         Fixup::Syscall => return Ok(fix_syscall(insn, regs, state, bp_vaddr, xol_vaddr)),
         Fixup::Pushf { size } => {
             regs[Reg::Ip] = step_end(insn, regs, bp_vaddr, xol_vaddr);
-            if !state.tf {
-                clear_pushed_tf(regs, task, size).map_err(|Fault| Errno::EFAULT)?;
+            if !state.tf && clear_pushed_tf(regs, task, size).is_err() {
+                // The stack went away meanwhile: push once more, to fault.
+                regs[Reg::Sp] = regs.wrap(regs[Reg::Sp].wrapping_add(u64::from(size)));
+                return Ok(Stepped::Restart);
             }
         }
     }
@@ -164,12 +169,23 @@ fn push_again<T: UserTask>(regs: &PtRegs, task: &mut T, size: u8, after: u64) ->
     }
 }
 
-/// Takes back what a call has pushed on the shadow stack, for it to start over.
-fn undo_shadow_push<T: UserTask>(task: &mut T) -> Result<Stepped, Errno> {
-    match task.shadow_pop() {
-        Ok(_) => Ok(Stepped::Restart),
-        Err(Fault) => Err(Errno::EFAULT),
-    }
+/// Puts the right return address of a near call on both stacks.
+///
+/// Answers whether that was possible; if not, the call is undone.
+fn mend_call<T: UserTask>(
+    regs: &mut PtRegs,
+    task: &mut T,
+    size: u8,
+    after: u64,
+) -> Result<bool, Errno> {
+    let mended = if push_again(regs, task, size, after).is_ok() {
+        task.shadow_replace_top(after).map(|()| true)
+    } else {
+        // Another thread has taken the stack away: pop, to fault when the call is made again.
+        regs[Reg::Sp] = regs.wrap(regs[Reg::Sp].wrapping_add(u64::from(size)));
+        task.shadow_pop().map(|_| false)
+    };
+    mended.map_err(|Fault| Errno::EFAULT)
 }
 
 /// `syscall`: the kernel was entered with the slot's address, and returned to it by `iret` with

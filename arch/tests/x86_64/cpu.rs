@@ -14,7 +14,7 @@ use uprobes_core::arch::{Arch, Bitness, MAX_INSN_BYTES};
 
 use crate::generate;
 use crate::iced::{disassemble, Iced};
-use crate::native::{regs_at_site, Native, Path, Rng, Setup, DATA, DATA_LEN, SITE};
+use crate::native::{regs_at_site, How, Native, Path, Rng, Setup, DATA, DATA_LEN, SITE};
 
 type Backend = X86_64<Iced>;
 
@@ -117,6 +117,7 @@ fn compare(
     setup: &Setup,
     code: &[u8; MAX_INSN_BYTES],
     bitness: Bitness,
+    how: How,
 ) -> Option<Path> {
     let analysis = Backend::analyze(code, bitness).ok()?;
     let len = usize::from(analysis.len);
@@ -139,7 +140,7 @@ fn compare(
         }
     }
     let site = &code[..len];
-    let (probed, path) = native.probed(setup, site, &analysis.insn);
+    let (probed, path) = native.probed(setup, site, &analysis.insn, how);
     let ip = probed.regs[Reg::Ip].wrapping_sub(1);
     if (SITE..SITE + len as u64).contains(&ip) && probed.signal == nix::sys::signal::SIGTRAP {
         return None;
@@ -179,7 +180,7 @@ fn random_instructions_do_the_same_probed_and_bare() {
         let code = generate::code().new_tree(&mut runner).unwrap().current();
         let bitness = generate::bitness().new_tree(&mut runner).unwrap().current();
         let setup = random_setup(&mut rng, bitness);
-        if let Some(path) = compare(&native, &setup, &code, bitness) {
+        if let Some(path) = compare(&native, &setup, &code, bitness, How::AsProbe) {
             let (insn, _) = disassemble(&code, bitness, SITE).unwrap();
             *seen.entry(insn.mnemonic()).or_default() += 1;
             if path.simulated {
@@ -281,10 +282,12 @@ fn what_is_simulated_does_what_the_cpu_does() {
                 "{bytes:02x?}"
             );
             let setup = random_setup(&mut rng, bitness);
-            match compare(&native, &setup, &code, bitness) {
+            match compare(&native, &setup, &code, bitness, How::AsProbe) {
                 Some(path) if path.simulated => simulated += 1,
                 _ => others += 1,
             }
+            // Should it not be simulated for some reason, a step must do as well.
+            compare(&native, &setup, &code, bitness, How::Stepped);
         }
     }
     println!("{simulated} simulated, {others} stepped because they fault, or not comparable");
@@ -299,7 +302,13 @@ fn every_vector_does_the_same_probed_and_bare() {
     for vector in VECTORS {
         for _ in 0..5 {
             let setup = random_setup(&mut rng, vector.bitness);
-            let path = compare(&native, &setup, &code(vector.code), vector.bitness);
+            let path = compare(
+                &native,
+                &setup,
+                &code(vector.code),
+                vector.bitness,
+                How::AsProbe,
+            );
             run += u32::from(path.is_some());
         }
     }
@@ -323,7 +332,7 @@ fn every_opcode_relative_to_the_instruction_pointer_does_the_same() {
         let target = ((DATA - SITE) as u32 + rng.below(DATA_LEN as u64 - 64) as u32) & !63;
         code[at..at + 4].copy_from_slice(&target.wrapping_sub(parts.length.into()).to_le_bytes());
         let setup = random_setup(&mut rng, Bitness::Bits64);
-        run += u32::from(compare(&native, &setup, &code, Bitness::Bits64).is_some());
+        run += u32::from(compare(&native, &setup, &code, Bitness::Bits64, How::AsProbe).is_some());
     }
     println!("{run} run");
 }
@@ -341,7 +350,7 @@ fn a_repeated_string_instruction_takes_a_step_an_iteration_and_is_one_hit() {
         setup.regs[Reg::Si] = DATA + 0x100;
         setup.regs[Reg::Di] = DATA + 0x200;
         setup.regs[Reg::Flags] = 0x202;
-        let path = compare(&native, &setup, &code(bytes), Bitness::Bits64).unwrap();
+        let path = compare(&native, &setup, &code(bytes), Bitness::Bits64, How::AsProbe).unwrap();
         assert_eq!(u64::from(path.steps), count.max(1));
     }
 }
@@ -354,7 +363,7 @@ fn a_system_call_leaves_no_trace_of_the_step() {
     setup.regs[Reg::Ax] = GETPPID;
     let site = [0x0f, 0x05];
     let analysis = Backend::analyze(&code(&site), Bitness::Bits64).unwrap();
-    let (probed, path) = native.probed(&setup, &site, &analysis.insn);
+    let (probed, path) = native.probed(&setup, &site, &analysis.insn, How::AsProbe);
     assert_eq!(
         path,
         Path {
@@ -383,7 +392,7 @@ fn what_the_kernel_emulates_ends_at_the_right_place() {
     ] {
         let mut setup = random_setup(&mut Rng(6), Bitness::Bits64);
         setup.regs[Reg::Bx] = DATA + 0x200;
-        compare(&native, &setup, &code(bytes), Bitness::Bits64).unwrap();
+        compare(&native, &setup, &code(bytes), Bitness::Bits64, How::AsProbe).unwrap();
     }
 }
 
@@ -401,6 +410,8 @@ fn a_program_that_steps_itself_sees_the_same_traps() {
         vec![0x8b, 0x05, 0xf8, 0x2f, 0x00, 0x00],
         vec![0xff, 0x15, 0xf8, 0x2f, 0x00, 0x00],
         vec![0xe2, 0x10],
+        vec![0xf3, 0xa4],
+        vec![0xf3, 0x48, 0xab],
     ]);
     for bytes in encodings {
         let code = code(&bytes);
@@ -411,9 +422,15 @@ fn a_program_that_steps_itself_sees_the_same_traps() {
         // An instruction after it, for a trap that comes late.
         let site = [&code[..len], &[0x90, 0x90]].concat();
         let bare = native.bare(&setup, &site);
-        let (probed, _) = native.probed(&setup, &site, &analysis.insn);
-        assert_eq!(bare.regs, probed.regs, "{bytes:02x?} {:x?}", setup.regs);
-        assert_eq!(bare, probed, "{bytes:02x?}");
+        for how in [How::AsProbe, How::Stepped] {
+            let (probed, _) = native.probed(&setup, &site, &analysis.insn, how);
+            assert_eq!(
+                bare.regs, probed.regs,
+                "{bytes:02x?} {how:?} {:x?}",
+                setup.regs
+            );
+            assert_eq!(bare, probed, "{bytes:02x?} {how:?}");
+        }
     }
 }
 
@@ -425,7 +442,7 @@ fn a_program_that_steps_itself_over_a_system_call_sees_the_same_trap() {
     setup.regs[Reg::Flags] |= flags::TF;
     let site = [0x0f, 0x05, 0x90, 0x90];
     let analysis = Backend::analyze(&code(&site[..2]), Bitness::Bits64).unwrap();
-    let (probed, _) = native.probed(&setup, &site, &analysis.insn);
+    let (probed, _) = native.probed(&setup, &site, &analysis.insn, How::AsProbe);
     let bare = native.bare(&setup, &site);
     assert_eq!(bare.regs[Reg::Ip], SITE + 3);
     assert_eq!(probed, bare);

@@ -65,6 +65,15 @@ pub(crate) struct Outcome {
     pub(crate) addr: u64,
 }
 
+/// Whether to simulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// If it can be.
+    AsProbe,
+    /// Never.
+    Stepped,
+}
+
 /// How a probed run went.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Path {
@@ -328,8 +337,15 @@ impl Native {
         self.finish()
     }
 
-    /// Runs the instruction as a uprobe does, followed by what comes after it in `site`.
-    pub(crate) fn probed(&self, setup: &Setup, site: &[u8], insn: &Insn) -> (Outcome, Path) {
+    /// Runs the instruction as a uprobe does, followed by what comes after it in `site`; steps it
+    /// even though it could be simulated, if so told.
+    pub(crate) fn probed(
+        &self,
+        setup: &Setup,
+        site: &[u8],
+        insn: &Insn,
+        how: How,
+    ) -> (Outcome, Path) {
         let mut with_probe = site.to_vec();
         with_probe[0] = INT3;
         self.prepare(setup, &with_probe);
@@ -339,7 +355,11 @@ impl Native {
         let mut regs = setup.regs;
         let mut task = Model::new(DATA, setup.data.clone());
         loop {
-            match Backend::simulate(insn, &mut regs, &mut task) {
+            let simulated = match how {
+                How::AsProbe => Backend::simulate(insn, &mut regs, &mut task),
+                How::Stepped => Simulated::OutOfLine,
+            };
+            match simulated {
                 Simulated::Done => {
                     path.simulated = true;
                     self.write(DATA, &task.memory);

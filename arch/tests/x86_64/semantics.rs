@@ -255,15 +255,58 @@ fn an_indirect_call_whose_stack_goes_away_starts_over() {
 }
 
 #[test]
-fn a_relative_call_whose_copy_does_not_fault_starts_over() {
+fn pushed_flags_do_not_show_the_step() {
+    for (bytes, bits, size) in [
+        (&[0x9c][..], Bitness::Bits64, 8),
+        (&[0x66, 0x9c], Bitness::Bits64, 2),
+        (&[0x9c], Bitness::Bits32, 4),
+    ] {
+        let (mut regs, mut task) = (regs(bits), task());
+        let pushf = insn(bytes, bits);
+        let cpu = |regs: &mut PtRegs, task: &mut Model| {
+            regs[Reg::Sp] -= size;
+            let sp = (regs[Reg::Sp] - STACK) as usize;
+            let pushed = regs[Reg::Flags].to_le_bytes();
+            task.memory[sp..sp + size as usize].copy_from_slice(&pushed[..size as usize]);
+            regs[Reg::Ip] += bytes.len() as u64;
+        };
+        let before = regs;
+        assert_eq!(step(&pushf, &mut regs, &mut task, cpu), DONE);
+        assert_eq!(word(&task, 0x80 - size as usize), 0x202);
+        assert_eq!(
+            (regs[Reg::Ip], regs[Reg::Flags]),
+            (SITE + bytes.len() as u64, 0x202)
+        );
+
+        let mut regs = before;
+        let outcome = step(&pushf, &mut regs, &mut task, |regs, task| {
+            cpu(regs, task);
+            task.memory.clear();
+        });
+        assert_eq!((outcome, regs), (Ok(Stepped::Restart), before));
+    }
+}
+
+#[test]
+fn a_relative_call_that_was_stepped_goes_where_it_should() {
     let (mut regs, mut task) = (regs(Bitness::Bits64), task());
     let call = insn(&CALL, Bitness::Bits64);
     let (bytes, _) = Backend::xol_bytes(&call);
     assert_eq!(bytes[..5], [0xe8, 0, 0, 0, 0]);
     let before = regs;
-    let cpu = cpu_call(5, SLOT + 5);
-    assert_eq!(step(&call, &mut regs, &mut task, cpu), Ok(Stepped::Restart));
-    assert_eq!((regs, task.shadow), (before, Some(vec![])));
+    let cpu = || cpu_call(5, SLOT + 5);
+    assert_eq!(step(&call, &mut regs, &mut task, cpu()), DONE);
+    assert_eq!((regs[Reg::Ip], regs[Reg::Sp]), (SITE + 0x15, STACK + 0x78));
+    assert_eq!(word(&task, 0x78), SITE + 5);
+    assert_eq!(task.shadow, Some(vec![SITE + 5]));
+
+    let mut regs = before;
+    let outcome = step(&call, &mut regs, &mut task, |regs, task| {
+        cpu()(regs, task);
+        task.memory.clear();
+    });
+    assert_eq!(outcome, Ok(Stepped::Restart));
+    assert_eq!((regs, task.shadow), (before, Some(vec![SITE + 5])));
 }
 
 #[test]
