@@ -42,7 +42,7 @@ pub(super) fn analyze<D: Decode>(
         refuse(&d, bits64)?;
         insn.len = d.length;
         insn.sim = simulation(&d, bits64);
-        insn.fixup = fixup(&d, bits64);
+        insn.fixup = fixup(&d);
         prepare_slot(&mut insn, &d, bitness)?;
     }
     let len = insn.len;
@@ -192,33 +192,15 @@ fn is_16bit_branch(d: &Decoded) -> bool {
 }
 
 /// Finds out what must be put right after a step of the copy.
-fn fixup(d: &Decoded, bits64: bool) -> Fixup {
+fn fixup(d: &Decoded) -> Fixup {
     let op = d.opcode_byte();
-    let small = d.has_prefix(0x66);
-    // Size of what pushf and near calls push.
-    let word = match (bits64, small && !d.w()) {
-        (true, false) => 8,
-        (false, false) => 4,
-        (_, true) => 2,
-    };
-    // Far calls have 32-bit operands in 64-bit code, too.
-    let far = if d.w() {
-        8
-    } else if small {
-        2
-    } else {
-        4
-    };
     match d.map() {
         Map::One => match (op, d.group()) {
             (0xe8, _) => Fixup::RelativeCall,
-            (0x9a, _) | (0xff, 3) => Fixup::FarCall { size: far },
-            // Intel ignores the operand size prefix, and no one relies on AMD's 16-bit call.
-            (0xff, 2) => Fixup::Call {
-                size: if bits64 { 8 } else { word },
-            },
+            (0xff, 2) => Fixup::Call,
+            (0x9a, _) | (0xff, 3) => Fixup::FarCall,
             (0xff, 4 | 5) | (0xc2 | 0xc3 | 0xca | 0xcb | 0xea, _) => Fixup::Absolute,
-            (0x9c, _) => Fixup::Pushf { size: word },
+            (0x9c, _) => Fixup::Pushf,
             (0x9d, _) => Fixup::Popf,
             _ if is_relative_branch(d) => Fixup::Relative,
             _ => Fixup::Next,

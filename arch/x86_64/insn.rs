@@ -219,25 +219,16 @@ pub(super) enum Fixup {
     Relative,
     /// Went on at an absolute address.
     Absolute,
-    /// Absolute, and pushed the address of the next instruction in `size` bytes.
-    Call {
-        /// 2, 4 or 8.
-        size: u8,
-    },
+    /// Absolute, and pushed the address of the next instruction.
+    Call,
     /// Like `Call`, after the code segment.
-    FarCall {
-        /// 2, 4 or 8.
-        size: u8,
-    },
+    FarCall,
     /// A relative call, whose copy calls the next instruction in the slot.
     RelativeCall,
     /// Left the address of the next instruction in `rcx` and the flags in `r11`.
     Syscall,
-    /// Pushed the flags in `size` bytes.
-    Pushf {
-        /// 2, 4 or 8.
-        size: u8,
-    },
+    /// Pushed the flags.
+    Pushf,
     /// Loaded the flags, the trace flag among them.
     Popf,
 }

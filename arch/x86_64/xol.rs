@@ -20,6 +20,8 @@ const NO_FAULT: u64 = u32::MAX as u64;
 pub struct StepState {
     /// Value of the scratch register.
     scratch: u64,
+    /// The stack pointer before the step.
+    sp: u64,
     /// Number of the last fault before the step.
     fault_code: u64,
     /// Whether the program had set the trace flag itself.
@@ -36,6 +38,7 @@ pub(super) fn pre<T: UserTask>(
 ) -> StepState {
     let mut state = StepState {
         scratch: 0,
+        sp: regs[Reg::Sp],
         fault_code: task.fault_code(),
         tf: regs.tf(),
     };
@@ -100,8 +103,8 @@ fn fix_up<T: UserTask>(
             regs[Reg::Ip] = relocate(regs, bp_vaddr, xol_vaddr);
         }
         Fixup::Absolute => {}
-        Fixup::Call { size } => {
-            if !mend_call(regs, task, size, after)? {
+        Fixup::Call => {
+            if !mend_call(regs, task, state, after)? {
                 return Ok(Stepped::Restart);
             }
         }
@@ -110,23 +113,24 @@ fn fix_up<T: UserTask>(
             let Sim::Call { rel } = insn.sim else {
                 return Ok(Stepped::Restart);
             };
-            // CAST: a word has 4 or 8 bytes.
-            if !mend_call(regs, task, regs.word() as u8, after)? {
+            if !mend_call(regs, task, state, after)? {
                 return Ok(Stepped::Restart);
             }
             regs[Reg::Ip] = regs.wrap(after.wrapping_add_signed(rel.into()));
         }
         // The shadow stack holds the code segment beside the address: the hardware will find
         // them at odds with the stack when the call returns.
-        Fixup::FarCall { size } => {
+        Fixup::FarCall => {
+            let size = pushed(regs, state) / 2;
             push_again(regs, task, size, after).map_err(|Fault| Errno::EFAULT)?;
         }
         Fixup::Syscall => return Ok(fix_syscall(insn, regs, state, bp_vaddr, xol_vaddr)),
-        Fixup::Pushf { size } => {
+        Fixup::Pushf => {
             regs[Reg::Ip] = step_end(insn, regs, bp_vaddr, xol_vaddr);
+            let size = pushed(regs, state);
             if !state.tf && clear_pushed_tf(regs, task, size).is_err() {
                 // The stack went away meanwhile: push once more, to fault.
-                regs[Reg::Sp] = regs.wrap(regs[Reg::Sp].wrapping_add(u64::from(size)));
+                regs[Reg::Sp] = state.sp;
                 return Ok(Stepped::Restart);
             }
         }
@@ -157,8 +161,21 @@ fn step_end(insn: &Insn, regs: &PtRegs, bp_vaddr: u64, xol_vaddr: u64) -> u64 {
     }
 }
 
+/// Bytes that the instruction has pushed.
+///
+/// Seen from the stack pointer rather than from the prefixes, on whose meaning CPUs disagree: in
+/// 64-bit code, an operand size prefix makes a near call push two bytes on AMD, eight on Intel.
+fn pushed(regs: &PtRegs, state: &StepState) -> u64 {
+    regs.wrap(state.sp.wrapping_sub(regs[Reg::Sp]))
+}
+
 /// Puts the right return address in place of the one in the slot.
-fn push_again<T: UserTask>(regs: &PtRegs, task: &mut T, size: u8, after: u64) -> Result<(), Fault> {
+fn push_again<T: UserTask>(
+    regs: &PtRegs,
+    task: &mut T,
+    size: u64,
+    after: u64,
+) -> Result<(), Fault> {
     let sp = regs[Reg::Sp];
     let [b0, b1, ..] = after.to_le_bytes();
     match size {
@@ -175,14 +192,14 @@ fn push_again<T: UserTask>(regs: &PtRegs, task: &mut T, size: u8, after: u64) ->
 fn mend_call<T: UserTask>(
     regs: &mut PtRegs,
     task: &mut T,
-    size: u8,
+    state: &StepState,
     after: u64,
 ) -> Result<bool, Errno> {
-    let mended = if push_again(regs, task, size, after).is_ok() {
+    let mended = if push_again(regs, task, pushed(regs, state), after).is_ok() {
         task.shadow_replace_top(after).map(|()| true)
     } else {
         // Another thread has taken the stack away: pop, to fault when the call is made again.
-        regs[Reg::Sp] = regs.wrap(regs[Reg::Sp].wrapping_add(u64::from(size)));
+        regs[Reg::Sp] = state.sp;
         task.shadow_pop().map(|_| false)
     };
     mended.map_err(|Fault| Errno::EFAULT)
@@ -237,7 +254,7 @@ pub(super) fn finish_early(
 }
 
 /// Clears the trace flag in the flags that `pushf` has just pushed.
-fn clear_pushed_tf<T: UserTask>(regs: &PtRegs, task: &mut T, size: u8) -> Result<(), Fault> {
+fn clear_pushed_tf<T: UserTask>(regs: &PtRegs, task: &mut T, size: u64) -> Result<(), Fault> {
     let sp = regs[Reg::Sp];
     match size {
         8 => task

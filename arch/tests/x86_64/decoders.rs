@@ -114,7 +114,7 @@ fn is_accepted_by_c(d: &Decoded, bitness: Bitness) -> bool {
         (2, 0x0f, second) => second & 0xf0 == 0x80,
         (_, op, _) => op & 0xf0 == 0x70 || matches!(op, 0xe8 | 0xe9 | 0xeb),
     };
-    !refused && !prefixed && !(branch && d.has_prefix(0x66))
+    !(refused || prefixed || branch && d.has_prefix(0x66))
 }
 
 /// Whether we refuse, for a reason, what C accepts.

@@ -80,6 +80,8 @@ pub(crate) struct Path {
     pub(crate) simulated: bool,
     pub(crate) steps: u32,
     pub(crate) restarts: u32,
+    /// No fault came.
+    pub(crate) completed: bool,
 }
 
 /// A traced process that runs nothing but what it is told.

@@ -255,6 +255,19 @@ fn an_indirect_call_whose_stack_goes_away_starts_over() {
 }
 
 #[test]
+fn pushed_flags_do_not_show_what_pushf_hides() {
+    let (mut regs, mut task) = (regs(Bitness::Bits64), task());
+    regs[Reg::Flags] |= flags::RF | flags::TF;
+    let pushf = insn(&[0x9c], Bitness::Bits64);
+    assert_eq!(
+        Backend::simulate(&pushf, &mut regs, &mut task),
+        Simulated::Done
+    );
+    assert_eq!(word(&task, 0x78), 0x202 | flags::TF);
+    assert!(Backend::is_single_stepped(&regs));
+}
+
+#[test]
 fn pushed_flags_do_not_show_the_step() {
     for (bytes, bits, size) in [
         (&[0x9c][..], Bitness::Bits64, 8),
