@@ -76,11 +76,16 @@ pub(super) fn post<T: UserTask>(
     if let Some(scratch) = insn.scratch {
         regs[scratch] = state.scratch;
     }
+    let loaded_tf = match insn.fixup {
+        Fixup::Popf => true,
+        Fixup::Syscall => !is_after_syscall(regs, xol_vaddr),
+        _ => false,
+    };
     let outcome = fix_up(insn, regs, task, state, bp_vaddr, xol_vaddr);
     if !matches!(outcome, Ok(Stepped::Done { .. })) {
         regs[Reg::Ip] = bp_vaddr;
     }
-    if !state.tf && insn.fixup != Fixup::Popf {
+    if !state.tf && !loaded_tf {
         regs[Reg::Flags] &= !flags::TF;
     }
     outcome
@@ -124,7 +129,14 @@ fn fix_up<T: UserTask>(
             let size = pushed(regs, state) / 2;
             push_again(regs, task, size, after).map_err(|Fault| Errno::EFAULT)?;
         }
-        Fixup::Syscall => return Ok(fix_syscall(insn, regs, state, bp_vaddr, xol_vaddr)),
+        Fixup::Syscall if is_after_syscall(regs, xol_vaddr) => {
+            fix_syscall(insn, regs, state, bp_vaddr, xol_vaddr);
+            // A program that steps itself by the trace flag sees its trap one instruction later,
+            // for which it stays set; a tracer's was sent on the way out of the system call.
+            return Ok(Stepped::Done { trap: false });
+        }
+        // The system call has loaded all registers, and the trap is that of the flags among them.
+        Fixup::Syscall => return Ok(Stepped::Done { trap: regs.tf() }),
         Fixup::Pushf => {
             regs[Reg::Ip] = step_end(insn, regs, bp_vaddr, xol_vaddr);
             let size = pushed(regs, state);
@@ -205,31 +217,29 @@ fn mend_call<T: UserTask>(
     mended.map_err(|Fault| Errno::EFAULT)
 }
 
-/// `syscall`: the kernel was entered with the slot's address, and returned to it by `iret` with
-/// the trace flag set, so that the trap comes after the nop that follows.
-fn fix_syscall(
-    insn: &Insn,
-    regs: &mut PtRegs,
-    state: &StepState,
-    bp_vaddr: u64,
-    xol_vaddr: u64,
-) -> Stepped {
-    let in_slot = xol_vaddr.wrapping_add(SYSCALL_LEN);
+/// Whether a system call of the slot has returned to it.
+///
+/// The kernel returns by `iret` with the trace flag set, so that the trap comes after the nop that
+/// follows.
+fn is_after_syscall(regs: &PtRegs, xol_vaddr: u64) -> bool {
+    regs[Reg::Ip]
+        .wrapping_sub(xol_vaddr)
+        .wrapping_sub(SYSCALL_LEN)
+        <= 1
+}
+
+/// Replaces the slot's address that `syscall` has left in the instruction pointer and in rcx, and
+/// the trace flag in r11.
+fn fix_syscall(insn: &Insn, regs: &mut PtRegs, state: &StepState, bp_vaddr: u64, xol_vaddr: u64) {
     let after = next(insn, bp_vaddr);
-    if regs[Reg::Ip].wrapping_sub(in_slot) <= 1 {
-        regs[Reg::Ip] = after;
-    }
-    // What the CPU left in rcx and r11. A tracer, or a system call that loads all registers,
-    // may have replaced them.
-    if regs[Reg::Cx] == in_slot {
+    regs[Reg::Ip] = after;
+    // Not if a tracer has replaced them.
+    if regs[Reg::Cx] == xol_vaddr.wrapping_add(SYSCALL_LEN) {
         regs[Reg::Cx] = after;
         if !state.tf {
             regs[Reg::R11] &= !flags::TF;
         }
     }
-    // A program that steps itself by the trace flag sees its trap one instruction later, and the
-    // trap stays armed for that; a tracer's was sent on the way out of the system call.
-    Stepped::Done { trap: false }
 }
 
 /// Ends the step of a `syscall` that is on its way back to user space, or that has put the task
@@ -242,13 +252,14 @@ pub(super) fn finish_early(
     bp_vaddr: u64,
     xol_vaddr: u64,
 ) -> bool {
-    let offset = regs[Reg::Ip].wrapping_sub(xol_vaddr);
-    if insn.fixup != Fixup::Syscall || offset < SYSCALL_LEN {
+    if insn.fixup != Fixup::Syscall || regs[Reg::Ip] == xol_vaddr {
         return false;
     }
-    fix_syscall(insn, regs, state, bp_vaddr, xol_vaddr);
-    if offset <= SYSCALL_LEN + 1 && !state.tf {
-        regs[Reg::Flags] &= !flags::TF;
+    if is_after_syscall(regs, xol_vaddr) {
+        fix_syscall(insn, regs, state, bp_vaddr, xol_vaddr);
+        if !state.tf {
+            regs[Reg::Flags] &= !flags::TF;
+        }
     }
     true
 }

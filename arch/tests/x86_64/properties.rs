@@ -122,6 +122,32 @@ fn verdicts_on_every_opcode_are_sound() {
     }
 }
 
+#[test]
+#[cfg_attr(miri, ignore = "iced does not run under Miri")]
+fn scratch_registers_are_free_where_vex_names_general_registers() {
+    let mut checked = 0;
+    let opcodes = (0xe0..=0xf7).map(|opcode| (2, opcode)).chain([(3, 0xf0)]);
+    for (map, opcode) in opcodes {
+        for (reg, vvvv) in (0..16).flat_map(|reg| (0..16).map(move |vvvv| (reg, vvvv))) {
+            for (pp, w) in (0..4).flat_map(|pp| [(pp, 0), (pp, 0x80)]) {
+                let mut code = [0x11; MAX_INSN_BYTES];
+                let not_r = if reg & 8 == 0 { 0x80 } else { 0 };
+                let bytes = [
+                    0xc4,
+                    not_r | 0x60 | map,
+                    w | (!vvvv & 15) << 3 | pp,
+                    opcode,
+                    5 | (reg & 7) << 3,
+                ];
+                code[..5].copy_from_slice(&bytes);
+                check(&code, Bitness::Bits64);
+                checked += u32::from(Backend::analyze(&code, Bitness::Bits64).is_ok());
+            }
+        }
+    }
+    assert!(checked > 10_000, "{checked}");
+}
+
 /// A decoder that answers anything.
 struct Liar;
 

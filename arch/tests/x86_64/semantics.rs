@@ -407,6 +407,19 @@ fn a_system_call_that_loads_all_registers_keeps_them() {
 }
 
 #[test]
+fn a_trap_after_all_registers_were_loaded_is_the_programs() {
+    for tf in [0, flags::TF] {
+        let (syscall, mut regs, mut state) = in_syscall(0);
+        regs[Reg::Ip] = 0x1234_5678;
+        regs[Reg::Flags] = 0x202 | tf;
+        let before = regs;
+        let outcome = Backend::post_xol(&syscall, &mut regs, &mut task(), &mut state, SITE, SLOT);
+        assert_eq!(outcome, Ok(Stepped::Done { trap: tf != 0 }));
+        assert_eq!(regs, before);
+    }
+}
+
+#[test]
 fn hijacked_returns_change_both_stacks() {
     for bits in [Bitness::Bits64, Bitness::Bits32] {
         let (mut regs, mut task) = (regs(bits), task());
