@@ -109,11 +109,7 @@ pub(crate) fn run(
     let image = kernel::ensure(ctx, guest.variant, Freshness::Fingerprint)?;
     let rootfs = rootfs::ensure(ctx, guest.variant.arch)?;
 
-    // Not below the cache: the path of a socket must be short.
-    let job = tempfile::Builder::new()
-        .prefix("uprobes-rs-")
-        .tempdir()
-        .context("cannot create a temporary directory")?;
+    let job = new_job()?;
     let interactive = guest.script.is_none();
     let env = format!(
         "SHARE={}\nLEAKS={}\nTERM={}\n",
@@ -193,6 +189,34 @@ pub(crate) fn run(
         splats: scanner.found().to_vec(),
         log,
     })
+}
+
+/// A directory for the job; not below the cache, as the path of a socket must be short.
+fn new_job() -> Result<tempfile::TempDir> {
+    const PREFIX: &str = "uprobes-rs-";
+    // Those of processes that were killed are still there.
+    for entry in fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| {
+            name.strip_prefix(PREFIX)?
+                .split('-')
+                .next()?
+                .parse::<u32>()
+                .ok()
+        });
+        if owner.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // Somebody else's, perhaps; then it is not for us to remove.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+    tempfile::Builder::new()
+        .prefix(&format!("{PREFIX}{}-", std::process::id()))
+        .tempdir()
+        .context("cannot create a temporary directory")
 }
 
 /// Starts the emulator; it ends with us, however we end.
