@@ -167,7 +167,7 @@ static void run_slot(int slot, uint64_t seed, struct outcome *out)
 	mach.gpr[RSI] = DATA_AT + 512;
 	mach.gpr[RDI] = DATA_AT + 1024;
 	if (in->index >= 0)
-		mach.gpr[in->index] = random64(&s) % 64;
+		mach.gpr[in->index] = random64(&s) % 4 * 16;
 	if (in->base >= 0)
 		mach.gpr[in->base] = DATA_AT + 1536;
 	if (in->string)

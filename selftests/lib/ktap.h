@@ -26,6 +26,9 @@ void set_timeout(int secs);
 /* Runs what was added; the return value is main()'s. */
 int run_tests(int argc, char **argv);
 
+/* For programs that use CHECK() and MUST() without being tests. */
+void ktap_standalone(void);
+
 int skip(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 void diag(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 

@@ -56,6 +56,12 @@ static void put_imm(struct insn *i, int n)
 
 static int rip_disp_at;
 
+/*
+ * Memory operands of locked instructions are aligned: QEMU 7.2 loses the flags
+ * when it single-steps a locked instruction on a misaligned one.
+ */
+static bool aligned_operand;
+
 static void put_modrm(struct insn *i, int reg, int what, bool low_regs_only)
 {
 	int form;
@@ -77,7 +83,7 @@ static void put_modrm(struct insn *i, int reg, int what, bool low_regs_only)
 			i->base = rnd(8);
 		while (i->base == RSP || i->base == RBP);
 		put(i, 0x40 | reg << 3 | i->base);
-		put(i, rnd(64));
+		put(i, rnd(64) & (aligned_operand ? ~15 : ~0));
 		break;
 	case 1:		/* base + index * scale + disp8 */
 		do
@@ -88,7 +94,7 @@ static void put_modrm(struct insn *i, int reg, int what, bool low_regs_only)
 		while (i->index == RSP || i->index == i->base);
 		put(i, 0x44 | reg << 3);
 		put(i, rnd(4) << 6 | i->index << 3 | i->base);
-		put(i, rnd(64));
+		put(i, rnd(64) & (aligned_operand ? ~15 : ~0));
 		break;
 	case 2:		/* RIP-relative */
 		put(i, 0x05 | reg << 3);
@@ -155,7 +161,8 @@ static void gen_alu(struct insn *i, int what)
 	case 2:		/* test, xchg (register), mov */
 		op = 0x84 + rnd(8);
 		put(i, op);
-		/* xchg with memory locks by itself: that is fine, too */
+		/* xchg with memory locks by itself */
+		aligned_operand = op == 0x86 || op == 0x87;
 		put_modrm(i, -1, what, false);
 		break;
 	case 3:		/* shifts and rotates */
@@ -173,12 +180,13 @@ static void gen_alu(struct insn *i, int what)
 		break;
 	case 5:		/* test, not, neg, mul, imul, div, idiv */
 	{
-		int reg = rnd(8);
+		/* 1 is an alias of 0 that decoders disagree about */
+		int reg = (int[]){ 0, 2, 3, 4, 5, 6, 7 }[rnd(7)];
 
 		op = 0xf6 + rnd(2);
 		put(i, op);
 		put_modrm(i, reg, what, false);
-		if (reg < 2)
+		if (!reg)
 			put_imm(i, op == 0xf6 ? 1 : iz);
 		break;
 	}
@@ -258,8 +266,10 @@ static void gen_0f(struct insn *i, int what)
 	do
 		op = rnd(256);
 	while (bad_0f(op) || (what == OPND_RIP && (op & 0xf8) == 0xc8) ||
-	       /* QEMU 7.2 forgets the immediate of shld and shrd when it adds the IP */
 	       (what == OPND_RIP && (op == 0xa4 || op == 0xac)));
+	/* QEMU 7.2 forgets the immediate of shld and shrd when it adds the IP */
+	if (op == 0xa4 || op == 0xac)
+		what = OPND_REG;
 	if (pfx >= 0xf2 && !f2_f3_0f(op))
 		pfx = 0;
 	/* shld and shrd of 16 bits by more than 16 are undefined */
@@ -340,6 +350,22 @@ static int vex_opcode(int map)
 	}
 }
 
+/* Scalar instructions have no L = 1, and QEMU 7.2 dies of some that have it. */
+static bool vex_l_allowed(int map, int pp, int op)
+{
+	if (pp != 1)
+		return false;
+	if (map == 1)
+		return (op >= 0x54 && op <= 0x5f) || (op >= 0x60 && op <= 0x6d) || op == 0x6f ||
+		       (op >= 0x74 && op <= 0x76) || op == 0x7f || op == 0x28 || op == 0x29 ||
+		       (op >= 0xd1 && op <= 0xd5) || (op >= 0xd8 && op <= 0xdf) ||
+		       (op >= 0xe0 && op <= 0xe5) || (op >= 0xe8 && op <= 0xef);
+	if (map == 2)
+		return op <= 0x0b || (op >= 0x1c && op <= 0x1e) || (op >= 0x38 && op <= 0x40) ||
+		       (op >= 0x45 && op <= 0x47);
+	return false;
+}
+
 /* VEX: C5 with map 1, C4 with maps 1 to 3. @collide: opcode bytes as above or not. */
 static void gen_vex(struct insn *i, int what, bool collide)
 {
@@ -357,8 +383,7 @@ static void gen_vex(struct insn *i, int what, bool collide)
 	       (map == 1 && (op == 0xae || op == 0xf7)) || (map == 2 && op >= 0x90 && op <= 0x93));
 	if (what == OPND_RIP && map == 1 && op == 0x77)
 		op = 0x76;
-	/* Scalar instructions ignore L, and QEMU 7.2 dies of some that have it. */
-	if (pp >= 2 || map == 3 || (map == 1 && pp == 0))
+	if (!vex_l_allowed(map, pp, op))
 		l = 0;
 	if (two) {
 		put(i, 0xc5);
@@ -518,6 +543,7 @@ static void gen_locked(struct insn *i)
 {
 	put(i, 0xf0);
 	maybe_rex(i);
+	aligned_operand = true;
 	switch (rnd(6)) {
 	case 0:		/* add ... xor to memory */
 		put(i, rnd(7) << 3 | rnd(2));
@@ -611,6 +637,7 @@ static void gen_insn(struct insn *i, const struct insn_class *c, unsigned long a
 	memset(i, 0, sizeof(*i));
 	i->base = i->index = -1;
 	rip_disp_at = 0;
+	aligned_operand = false;
 	switch (c->kind) {
 	case K_ALU: gen_alu(i, c->what); break;
 	case K_0F: gen_0f(i, c->what); break;
