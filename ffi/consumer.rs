@@ -116,7 +116,7 @@ impl ConsumerList {
     pub(crate) unsafe fn init(this: *mut Self) {
         // SAFETY: by contract.
         unsafe {
-            RwSemaphore::init(&raw mut (*this).lock);
+            RwSemaphore::init(&raw mut (*this).lock, c::uprobes_init_consumers_lock);
             c::uprobes_list_init((*this).head.get());
         }
     }
@@ -180,6 +180,21 @@ impl ConsumerList {
     pub(crate) fn any_wants(&self, mm: *mut bindings::mm_struct) -> bool {
         let guard = self.lock.read();
         let wanted = self.iter_locked(&guard).any(|consumer| consumer.wants(mm));
+        wanted
+    }
+}
+
+impl ConsumerList {
+    /// Whether any consumer besides `but` wants hits in `mm`.
+    ///
+    /// # Context
+    ///
+    /// As [`ConsumerList::any_wants`].
+    pub(crate) fn others_want(&self, but: &CConsumer, mm: *mut bindings::mm_struct) -> bool {
+        let guard = self.lock.read();
+        let wanted = self
+            .iter_locked(&guard)
+            .any(|consumer| !ptr::eq(consumer, but) && consumer.wants(mm));
         wanted
     }
 }

@@ -45,6 +45,26 @@ __rust_helper struct task_struct *rust_helper_uprobes_current(void)
 	return current;
 }
 
+__rust_helper struct mm_struct *rust_helper_uprobes_task_mm(struct task_struct *t)
+{
+	return t->mm;
+}
+
+__rust_helper struct uprobe_task *rust_helper_uprobes_utask(struct task_struct *t)
+{
+	return t->utask;
+}
+
+__rust_helper void rust_helper_uprobes_set_utask(struct task_struct *t, struct uprobe_task *utask)
+{
+	t->utask = utask;
+}
+
+__rust_helper bool rust_helper_uprobes_task_exiting(struct task_struct *t)
+{
+	return t->flags & PF_EXITING;
+}
+
 __rust_helper struct pt_regs *rust_helper_uprobes_task_pt_regs(struct task_struct *t)
 {
 	return task_pt_regs(t);
@@ -104,15 +124,15 @@ __rust_helper void rust_helper_uprobes_rcu_read_unlock_trace(void)
 	rcu_read_unlock_trace();
 }
 
-__rust_helper int rust_helper_uprobes_rcu_read_lock_trace_held(void)
-{
-	return rcu_read_lock_trace_held();
-}
-
 __rust_helper void rust_helper_uprobes_call_rcu_tasks_trace(struct rcu_head *rcu,
 							    rcu_callback_t func)
 {
 	call_rcu_tasks_trace(rcu, func);
+}
+
+__rust_helper void rust_helper_uprobes_call_rcu(struct rcu_head *rcu, rcu_callback_t func)
+{
+	call_rcu(rcu, func);
 }
 
 __rust_helper void rust_helper_uprobes_synchronize_rcu_tasks_trace(void)
@@ -130,19 +150,6 @@ __rust_helper void rust_helper_uprobes_srcu_up_read_fast(struct srcu_struct *ssp
 							 struct srcu_ctr __percpu *scp)
 {
 	srcu_up_read_fast(ssp, scp);
-}
-
-__rust_helper struct srcu_ctr __percpu *
-rust_helper_uprobes_srcu_read_lock_fast_updown(struct srcu_struct *ssp)
-{
-	return srcu_read_lock_fast_updown(ssp);
-}
-
-__rust_helper void
-rust_helper_uprobes_srcu_read_unlock_fast_updown(struct srcu_struct *ssp,
-						 struct srcu_ctr __percpu *scp)
-{
-	srcu_read_unlock_fast_updown(ssp, scp);
 }
 
 /* Locks and counts. */
@@ -167,17 +174,39 @@ __rust_helper bool rust_helper_uprobes_refcount_dec_and_test(refcount_t *r)
 	return refcount_dec_and_test(r);
 }
 
-__rust_helper void rust_helper_uprobes_refcount_inc(refcount_t *r)
-{
-	refcount_inc(r);
-}
+/* One function a lock: each use of these macros is a class of its own to lockdep. */
 
-__rust_helper void rust_helper_uprobes_init_rwsem(struct rw_semaphore *sem)
+__rust_helper void rust_helper_uprobes_init_register_lock(struct rw_semaphore *sem)
 {
 	init_rwsem(sem);
 }
 
-__rust_helper void rust_helper_uprobes_spin_lock_init(spinlock_t *lock)
+__rust_helper void rust_helper_uprobes_init_consumers_lock(struct rw_semaphore *sem)
+{
+	init_rwsem(sem);
+}
+
+__rust_helper void rust_helper_uprobes_init_index_lock(spinlock_t *lock)
+{
+	spin_lock_init(lock);
+}
+
+__rust_helper void rust_helper_uprobes_init_semaphores_lock(spinlock_t *lock)
+{
+	spin_lock_init(lock);
+}
+
+__rust_helper void rust_helper_uprobes_init_debugger_lock(spinlock_t *lock)
+{
+	spin_lock_init(lock);
+}
+
+__rust_helper void rust_helper_uprobes_init_registry_lock(spinlock_t *lock)
+{
+	spin_lock_init(lock);
+}
+
+__rust_helper void rust_helper_uprobes_init_returns_lock(spinlock_t *lock)
 {
 	spin_lock_init(lock);
 }
@@ -233,15 +262,15 @@ __rust_helper void rust_helper_uprobes_init_work(struct work_struct *work, work_
 	INIT_WORK(work, func);
 }
 
+__rust_helper bool rust_helper_uprobes_schedule_work(struct work_struct *work)
+{
+	return schedule_work(work);
+}
+
 __rust_helper void rust_helper_uprobes_init_delayed_work(struct delayed_work *work,
 							 work_func_t func)
 {
 	INIT_DELAYED_WORK(work, func);
-}
-
-__rust_helper bool rust_helper_uprobes_schedule_work(struct work_struct *work)
-{
-	return schedule_work(work);
 }
 
 __rust_helper bool rust_helper_uprobes_schedule_delayed_work(struct delayed_work *work,
@@ -265,11 +294,6 @@ __rust_helper int rust_helper_uprobes_mmap_write_lock_killable(struct mm_struct 
 __rust_helper void rust_helper_uprobes_mmap_write_unlock(struct mm_struct *mm)
 {
 	mmap_write_unlock(mm);
-}
-
-__rust_helper void rust_helper_uprobes_mmap_assert_write_locked(struct mm_struct *mm)
-{
-	mmap_assert_write_locked(mm);
 }
 
 __rust_helper bool rust_helper_uprobes_mmap_speculate_begin(struct mm_struct *mm,
@@ -617,11 +641,6 @@ __rust_helper void rust_helper_uprobes_seq_puts(struct seq_file *m, const char *
 	seq_puts(m, s);
 }
 
-__rust_helper void *rust_helper_uprobes_seq_private(struct seq_file *m)
-{
-	return m->private;
-}
-
 #ifdef CONFIG_X86
 #include <asm/elf.h>
 #include <asm/mmu_context.h>
@@ -629,11 +648,6 @@ __rust_helper void *rust_helper_uprobes_seq_private(struct seq_file *m)
 __rust_helper bool rust_helper_uprobes_is_64bit_mm(struct mm_struct *mm)
 {
 	return is_64bit_mm(mm);
-}
-
-__rust_helper bool rust_helper_uprobes_user_64bit_mode(struct pt_regs *regs)
-{
-	return user_64bit_mode(regs);
 }
 
 __rust_helper bool rust_helper_uprobes_task_addr32(void)

@@ -38,7 +38,7 @@ struct Current<'g> {
 /// The mm of the current task, which came from user space.
 fn current_mm() -> *mut bindings::mm_struct {
     // SAFETY: the current task is valid.
-    unsafe { (*c::uprobes_current()).mm }
+    unsafe { c::uprobes_task_mm(c::uprobes_current()) }
 }
 
 /// Sends `signal` to the current task.
@@ -246,6 +246,17 @@ impl<'g> Hit for Current<'g> {
     }
 
     #[inline]
+    fn is_debugger_trap(&self, vaddr: u64) -> bool {
+        // SAFETY: the current task's `mm` is valid.
+        unsafe { MmState::get(self.mm) }.is_some_and(|state| state.debugger.contains(vaddr))
+    }
+
+    #[inline]
+    fn swap_counted(&mut self, vaddr: u64) -> u64 {
+        task::current().map_or(0, |utask| core::mem::replace(&mut utask.counted, vaddr))
+    }
+
+    #[inline]
     fn run_consumers(&mut self, uprobe: &'g Uprobe, vaddr: u64) {
         let Some(utask) = task::current() else {
             return;
@@ -364,6 +375,35 @@ fn finish_step(utask: &mut Utask, end: StepEnd, regs: &mut Regs) {
     }
 }
 
+/// Ends a step whose instruction is complete although its trap has not come: a system call that a
+/// signal is about to end must not hold that signal back.
+fn finish_early(utask: &mut Utask) -> bool {
+    if utask.stepping.progress != Progress::Stepping {
+        return false;
+    }
+    // SAFETY: the current task came from user space; a step was begun.
+    let (regs, step) = unsafe {
+        (
+            &mut *c::uprobes_task_pt_regs(c::uprobes_current()).cast::<Regs>(),
+            utask.stepping.step.assume_init_ref(),
+        )
+    };
+    if !Isa::finish_early(&step.insn, regs, &step.state, step.vaddr, step.xol_vaddr) {
+        return false;
+    }
+    end_step(utask, current_mm());
+    true
+}
+
+/// The child of a stepped system call starts behind the instruction, and is not stepped.
+pub(crate) fn finish_step_of_child(parent: &Utask, regs: &mut Regs) {
+    if parent.stepping.progress == Progress::Stepping {
+        // SAFETY: a step was begun.
+        let step = unsafe { parent.stepping.step.assume_init_ref() };
+        Isa::finish_early(&step.insn, regs, &step.state, step.vaddr, step.xol_vaddr);
+    }
+}
+
 /// The current task returns to user space with `TIF_UPROBE` set.
 ///
 /// # Safety
@@ -379,7 +419,8 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
     if let Some(utask) = task::current() {
         match utask.stepping.progress {
             Progress::Idle => (),
-            Progress::Stepping => return,
+            // The instruction has gone elsewhere without a trap (`rt_sigreturn`), and hit this.
+            Progress::Stepping => end_step(utask, current_mm()),
             Progress::Trapped => return finish_step(utask, StepEnd::Trapped, regs),
             Progress::Aborted => return finish_step(utask, StepEnd::Aborted, regs),
         }
@@ -441,6 +482,9 @@ pub(crate) extern "C" fn uprobe_deny_signal() -> bool {
         return false;
     };
     if utask.stepping.progress == Progress::Idle {
+        return false;
+    }
+    if finish_early(utask) {
         return false;
     }
     // SAFETY: the current task is valid.

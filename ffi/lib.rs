@@ -11,6 +11,7 @@
 mod consumer;
 #[cfg(CONFIG_DEBUG_FS)]
 mod debugfs;
+mod debugger;
 mod hit;
 mod isa;
 mod layout;

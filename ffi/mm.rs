@@ -17,9 +17,10 @@ use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
 use uprobes_core::sys::{Acquire, Atomic, Full};
 
+use crate::debugger::DebuggerTraps;
 use crate::isa::{self, Isa};
 use crate::ref_ctr::Semaphores;
-use crate::sync::{MmapWrite, SpinLock, TasksTrace};
+use crate::sync::{MmapWrite, TasksTrace};
 use crate::text::{self, Outcome, Purpose};
 use crate::uprobe::{self, Code, Uprobe};
 use crate::xol::Xol;
@@ -176,6 +177,8 @@ pub(crate) struct MmState {
     pub(crate) xol: Xol,
     /// The semaphores that were incremented or are waiting for their mapping.
     pub(crate) semaphores: Semaphores,
+    /// Breakpoints of a debugger at probed places.
+    pub(crate) debugger: DebuggerTraps,
     /// Tasks with pending returns; see [`crate::task`].
     pub(crate) returns: crate::task::Registry,
 }
@@ -218,6 +221,7 @@ impl MmState {
         unsafe {
             Xol::init(&raw mut (*fresh).xol);
             Semaphores::init(&raw mut (*fresh).semaphores);
+            DebuggerTraps::init(&raw mut (*fresh).debugger);
             crate::task::Registry::init(&raw mut (*fresh).returns);
         }
         // SAFETY: valid by contract.
@@ -252,6 +256,15 @@ fn set_has_uprobes(mm: *mut bindings::mm_struct) {
     }
 }
 
+/// What a breakpoint that is found where one is to be installed may be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum TrapThere {
+    /// Ours, from another consumer or inherited.
+    Ours,
+    /// Somebody else's: we have none there yet.
+    Foreign,
+}
+
 /// Puts the breakpoint of `uprobe` at `vaddr`.
 ///
 /// # Errors
@@ -261,7 +274,12 @@ fn set_has_uprobes(mm: *mut bindings::mm_struct) {
 /// # Context
 ///
 /// The `mmap_lock` is held for writing. May sleep; takes the consumers' lock.
-pub(crate) fn install(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), Errno> {
+pub(crate) fn install(
+    uprobe: &Uprobe,
+    vma: &Vma<'_>,
+    vaddr: u64,
+    there: TrapThere,
+) -> Result<(), Errno> {
     let mm = vma.mm();
     uprobe.code_or_make(|| read_code(uprobe, vma))?;
 
@@ -278,9 +296,13 @@ pub(crate) fn install(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), 
         |there| !Isa::is_swbp(there),
         || Ok(()),
     );
-    if let Err(err) = written {
-        state.semaphores.release(uprobe, mm);
-        return Err(err);
+    match written {
+        Ok(Outcome::AsWanted) if there == TrapThere::Foreign => state.debugger.insert(vaddr),
+        Ok(_) => (),
+        Err(err) => {
+            state.semaphores.release(uprobe, mm);
+            return Err(err);
+        }
     }
     Ok(())
 }
@@ -298,6 +320,13 @@ pub(crate) fn remove(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), E
     let Some(code) = uprobe.code() else {
         return Ok(());
     };
+    // SAFETY: the address space is in use: it is locked.
+    let state = unsafe { MmState::get(vma.mm()) };
+    if state.is_some_and(|state| state.debugger.remove(vaddr)) {
+        // The byte is a debugger's breakpoint too, which stays.
+        state.inspect(|state| state.semaphores.release(uprobe, vma.mm()));
+        return Ok(());
+    }
     let original = code.bytes.get(..Isa::SWBP.len()).ok_or(Errno::EINVAL)?;
     let written =
         text::write(vma, vaddr, original, Purpose::Remove, Isa::is_swbp, || Ok(()));
@@ -307,8 +336,7 @@ pub(crate) fn remove(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), E
         Err(Errno::EFAULT) => (),
         Err(err) => return Err(err),
     }
-    // SAFETY: the address space is in use: it is locked.
-    if let Some(state) = unsafe { MmState::get(vma.mm()) } {
+    if let Some(state) = state {
         state.semaphores.release(uprobe, vma.mm());
     }
     Ok(())
@@ -432,7 +460,7 @@ fn install_all(vma: &Vma<'_>) {
         if let (Some(vaddr), true) =
             (vma.vaddr_of(uprobe.offset()), uprobe.consumers.any_wants(mm))
         {
-            let _ = install(&uprobe, vma, vaddr);
+            let _ = install(&uprobe, vma, vaddr, TrapThere::Ours);
         }
     }
 }
@@ -529,7 +557,7 @@ impl Rescan {
             bindings::mmgrab(mm);
             (*this).mm = mm;
             let current = c::uprobes_current();
-            if (*current).mm == mm {
+            if c::uprobes_task_mm(current) == mm {
                 c::uprobes_init_task_work(&raw mut (*this).task_work, Some(Self::from_task));
                 if c::uprobes_task_work_add(current, &raw mut (*this).task_work) == 0 {
                     return;
@@ -626,12 +654,13 @@ pub(crate) unsafe extern "C" fn uprobe_dup_mmap(
     set_has_uprobes(new);
     // SAFETY: valid by contract.
     if let Some(state) = unsafe { MmState::get(old) } {
-        if state.semaphores.is_empty() {
+        if state.semaphores.is_empty() && state.debugger.is_empty() {
             return;
         }
         // SAFETY: valid by contract. Without memory the child's semaphores stay as they are.
         if let Ok(copy) = unsafe { MmState::get_or_make(new) } {
             copy.semaphores.inherit(&state.semaphores);
+            copy.debugger.inherit(&state.debugger);
         }
     }
 }
@@ -651,5 +680,3 @@ pub(crate) unsafe extern "C" fn uprobe_clear_state(mm: *mut bindings::mm_struct)
     }
 }
 
-/// The lock type of a state's lists, named here for their modules.
-pub(crate) type StateLock = SpinLock;

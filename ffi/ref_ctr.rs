@@ -24,10 +24,12 @@ use kernel::alloc::flags::GFP_KERNEL;
 use kernel::bindings;
 use kernel::prelude::*;
 
+use uprobes_bindings as c;
 use uprobes_core::errno::Errno;
 use uprobes_core::semaphore;
 
-use crate::mm::{StateLock, Vma, PAGE_MASK};
+use crate::mm::{Vma, PAGE_MASK};
+use crate::sync::SpinLock;
 use crate::text;
 use crate::uprobe::Uprobe;
 
@@ -54,7 +56,7 @@ struct Record {
 /// change only with the `mmap_lock` held for writing and `lock` held; `lock` alone lets a record
 /// become suspect.
 pub(crate) struct Semaphores {
-    lock: StateLock,
+    lock: SpinLock,
     head: UnsafeCell<*mut Record>,
 }
 
@@ -65,7 +67,7 @@ impl Semaphores {
     pub(crate) unsafe fn init(this: *mut Self) {
         // SAFETY: by contract.
         unsafe {
-            StateLock::init(&raw mut (*this).lock);
+            SpinLock::init(&raw mut (*this).lock, c::uprobes_init_semaphores_lock);
             (&raw mut (*this).head).write(UnsafeCell::new(ptr::null_mut()));
         }
     }

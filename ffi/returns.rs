@@ -87,11 +87,11 @@ pub(crate) unsafe fn push_cookie(ri: *mut ReturnInstance, id: u64, cookie: u64) 
 ///
 /// Where the return address lies in memory it tells: once overwritten, nothing leads from there
 /// to the trampoline any more.
-fn left_behind(frame: u64, trampoline: u64) -> LeftBehind {
+fn left_behind(frame: u64, trampoline: u64, regs: &Regs) -> LeftBehind {
     let Some(slot) = Isa::return_slot(frame) else {
         return LeftBehind::Maybe;
     };
-    match Task::peek_word(slot) {
+    match Task::peek_word(slot, Isa::bitness(regs)) {
         Some(word) if word != trampoline => LeftBehind::Gone,
         _ => LeftBehind::Maybe,
     }
@@ -116,7 +116,7 @@ fn settle(
             if stack == frame && check == FrameCheck::Call {
                 LeftBehind::Gone
             } else {
-                left_behind(stack, trampoline)
+                left_behind(stack, trampoline, regs)
             }
         },
         |ri| dropped.push(ri),
@@ -179,17 +179,24 @@ unsafe fn try_prepare(
     user: &mut Task,
 ) -> Option<()> {
     // SAFETY: the current task's `mm` is valid.
-    let state = unsafe { MmState::get_or_make((*c::uprobes_current()).mm) }.ok()?;
+    let state = unsafe { MmState::get_or_make(c::uprobes_task_mm(c::uprobes_current())) }.ok()?;
     let trampoline = match state.xol.trampoline() {
         Some(vaddr) => vaddr,
         None => state.xol.map(0, regs).ok()?,
     };
+    let frame = Isa::frame_at_entry(regs);
     if utask.c.depth >= MAX_DEPTH {
-        pr_info_once!("uprobe: returns of calls nested more than {} deep are omitted\n", MAX_DEPTH);
-        return None;
+        // Frames that `longjmp` has thrown away may make room.
+        let mut returns = utask.returns();
+        let dropped = settle(&mut returns, regs, frame, FrameCheck::ChainCall, trampoline);
+        drop(returns);
+        dropped.discard();
+        if utask.c.depth >= MAX_DEPTH {
+            pr_info_once!("returns of calls nested more than {} deep are omitted\n", MAX_DEPTH);
+            return None;
+        }
     }
 
-    let frame = Isa::frame_at_entry(regs);
     let original = match Isa::hijack_return(regs, user, trampoline) {
         Ok(original) => original,
         Err(HijackError::Unreadable) => return None,
@@ -216,7 +223,7 @@ unsafe fn try_prepare(
     dropped.discard();
     let original = original.or_else(|| state.returns.original_of(this, frame));
     let Some(original) = original else {
-        pr_warn_once!("uprobe: a return address is the trampoline's, but nobody put it there\n");
+        pr_warn_once!("a return address is the trampoline's, but nobody put it there\n");
         return None;
     };
 
@@ -253,15 +260,26 @@ fn find_odd(
     regs: &Regs,
     trampoline: u64,
 ) -> Option<*mut ReturnInstance> {
+    let found = take_from_others(utask, state, frame).or_else(|| {
+        let mut returns = utask.returns();
+        let Returns { stack, parked, .. } = &mut returns;
+        let near = stack.nearest_below(parked, frame).filter(|near| frame - near <= MAX_POPPED)?;
+        stack.take(parked, near)
+    });
     let mut returns = utask.returns();
     let dropped = settle(&mut returns, regs, frame, FrameCheck::Return, trampoline);
     drop(returns);
     dropped.discard();
-    if let Some(ri) = take(utask, frame) {
-        return Some(ri);
-    }
+    found
+}
 
-    // A fibre that began to run in another thread.
+/// Takes over the pending return of a fibre that began to run in another thread.
+#[cold]
+fn take_from_others(
+    utask: &mut Utask,
+    state: &MmState,
+    frame: u64,
+) -> Option<*mut ReturnInstance> {
     let into = task::alloc_instance()?;
     // SAFETY: fresh and owned.
     if unsafe { state.returns.steal(utask, frame, into) } {
@@ -269,11 +287,7 @@ fn find_odd(
     }
     // SAFETY: as above.
     unsafe { task::free(into) };
-
-    let mut returns = utask.returns();
-    let Returns { stack, parked, .. } = &mut returns;
-    let near = stack.nearest_below(frame).filter(|near| frame - near <= MAX_POPPED)?;
-    stack.take(parked, near)
+    None
 }
 
 /// A function has returned to the trampoline: calls the return handlers and lets the task go on
@@ -284,7 +298,7 @@ fn find_odd(
 /// Process context of the task; may sleep.
 pub(crate) fn on_return(regs: &mut Regs, _user: &mut Task) {
     if handle(regs).is_none() {
-        pr_warn_once!("uprobe: a task went to the return trampoline by itself\n");
+        pr_warn_once!("a task went to the return trampoline by itself\n");
         hit::send(Signal::ForcedIll);
     }
 }
@@ -293,7 +307,7 @@ pub(crate) fn on_return(regs: &mut Regs, _user: &mut Task) {
 fn handle(regs: &mut Regs) -> Option<()> {
     let utask = task::current()?;
     // SAFETY: the current task's `mm` is valid.
-    let state = unsafe { MmState::get((*c::uprobes_current()).mm) }?;
+    let state = unsafe { MmState::get(c::uprobes_task_mm(c::uprobes_current())) }?;
     let trampoline = state.xol.trampoline()?;
     let frame = Isa::frame_at_return(regs);
 
@@ -315,7 +329,7 @@ fn handle(regs: &mut Regs) -> Option<()> {
         if !chained {
             return Some(());
         }
-        ri = match take(utask, frame) {
+        ri = match take(utask, frame).or_else(|| take_from_others(utask, state, frame)) {
             Some(ri) => ri,
             None => return Some(()),
         };
@@ -355,7 +369,7 @@ fn run_handlers(ri: &mut ReturnInstance, regs: &mut Regs) {
 /// None; [`None`] if it has none.
 pub(crate) fn trampoline() -> Option<u64> {
     // SAFETY: the current task is valid.
-    let mm = unsafe { (*c::uprobes_current()).mm };
+    let mm = unsafe { c::uprobes_task_mm(c::uprobes_current()) };
     if mm.is_null() {
         return None;
     }

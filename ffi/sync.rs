@@ -19,14 +19,17 @@ use uprobes_bindings as c;
 pub(crate) struct RwSemaphore(UnsafeCell<bindings::rw_semaphore>);
 
 impl RwSemaphore {
-    /// Initialises the semaphore at `this`.
+    /// Initialises the semaphore at `this` with `init`, a helper that stands for its class.
     ///
     /// # Safety
     ///
     /// `this` is valid for writes, shared with nobody yet, and stays where it is.
-    pub(crate) unsafe fn init(this: *mut Self) {
+    pub(crate) unsafe fn init(
+        this: *mut Self,
+        init: unsafe extern "C" fn(*mut bindings::rw_semaphore),
+    ) {
         // SAFETY: `RwSemaphore` is transparent; the rest by contract.
-        unsafe { c::uprobes_init_rwsem(this.cast()) };
+        unsafe { init(this.cast()) };
     }
 
     /// Takes the semaphore for reading. May sleep.
@@ -71,14 +74,17 @@ impl Drop for WriteGuard<'_> {
 pub(crate) struct SpinLock(UnsafeCell<bindings::spinlock_t>);
 
 impl SpinLock {
-    /// Initialises the lock at `this`.
+    /// Initialises the lock at `this` with `init`, a helper that stands for its class.
     ///
     /// # Safety
     ///
     /// As [`RwSemaphore::init`].
-    pub(crate) unsafe fn init(this: *mut Self) {
+    pub(crate) unsafe fn init(
+        this: *mut Self,
+        init: unsafe extern "C" fn(*mut bindings::spinlock_t),
+    ) {
         // SAFETY: `SpinLock` is transparent; the rest by contract.
-        unsafe { c::uprobes_spin_lock_init(this.cast()) };
+        unsafe { init(this.cast()) };
     }
 
     /// Takes the lock.
@@ -135,7 +141,7 @@ impl Drop for TasksTrace {
 }
 
 // SAFETY: objects found through the index are freed only after an RCU Tasks Trace grace period
-// (`uprobe::free_after_srcu`), which does not end before this section does.
+// (`uprobe::erase_and_free`), which does not end before this section does.
 unsafe impl uprobes_core::index::ReadSection for TasksTrace {}
 
 /// Waits until every section that is open now is closed. May sleep for long.
@@ -183,26 +189,6 @@ impl Lease {
     pub(crate) fn end(self) {
         // SAFETY: by the type, the section is open and ends here.
         unsafe { c::uprobes_srcu_up_read_fast(lease_srcu(), self.0) };
-    }
-}
-
-/// A read section of [`lease_srcu`] within one context.
-#[must_use]
-pub(crate) struct LeaseSection(*mut bindings::srcu_ctr, NotThreadSafe);
-
-impl LeaseSection {
-    /// Opens a section.
-    pub(crate) fn enter() -> Self {
-        // SAFETY: the domain is statically initialised.
-        let scp = unsafe { c::uprobes_srcu_read_lock_fast_updown(lease_srcu()) };
-        Self(scp, NotThreadSafe)
-    }
-}
-
-impl Drop for LeaseSection {
-    fn drop(&mut self) {
-        // SAFETY: the guard stands for an open section.
-        unsafe { c::uprobes_srcu_read_unlock_fast_updown(lease_srcu(), self.0) };
     }
 }
 

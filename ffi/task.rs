@@ -2,24 +2,27 @@
 
 //! What the subsystem keeps of a task, and what the kernel's process management tells us.
 
-use core::cell::UnsafeCell;
+use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
 use kernel::alloc::flags::{GFP_KERNEL, __GFP_ZERO};
 use kernel::bindings;
 use kernel::prelude::*;
+use kernel::sync::rcu;
 
 use uprobes_bindings as c;
 use uprobes_core::hit::Step;
-use uprobes_core::hprobe::{Expired, Hprobe, HprobeState};
+use uprobes_core::hprobe::{Hprobe, HprobeState};
 use uprobes_core::last_hit::LastHit;
+use uprobes_core::lease::Downgraded;
 use uprobes_core::returns::{Parked, ReturnInstance, ReturnStack};
 use uprobes_core::slots::SlotIndex;
+use uprobes_core::sys::{Atomic, Relaxed};
 
 use crate::isa::Isa;
 use crate::mm::MmState;
-use crate::sync::{Lease, LeaseSection, SpinGuard, SpinLock};
+use crate::sync::{Lease, SpinGuard, SpinLock};
 use crate::uprobe::{Uprobe, UprobeRef};
 
 /// Age in jiffies at which leases are downgraded: 100 ms.
@@ -55,11 +58,11 @@ pub(crate) struct Stepping {
     pub(crate) slot: Option<SlotIndex>,
 }
 
-/// A uprobe kept beyond the handling of a hit.
+/// A uprobe kept beyond the handling of a hit, which the timer may look at.
 pub(crate) struct Held {
-    pub(crate) state: Hprobe,
-    scp: *mut bindings::srcu_ctr,
-    uprobe: *const Uprobe,
+    state: Hprobe,
+    scp: Atomic<*mut bindings::srcu_ctr>,
+    uprobe: Atomic<*mut Uprobe>,
 }
 
 /// A task's state.
@@ -73,6 +76,8 @@ pub(crate) struct Utask {
     parked: Parked,
     pub(crate) stepping: Stepping,
     pub(crate) owner: u64,
+    /// Address of a hit whose consumers were called before a debugger took over, or zero.
+    pub(crate) counted: u64,
     pub(crate) last_hit: LastHit<Uprobe, LAST_HIT_JIFFIES>,
     registry_next: *mut Utask,
     registered_in: Option<NonNull<MmState>>,
@@ -81,15 +86,16 @@ pub(crate) struct Utask {
 impl Held {
     /// Holds `uprobe` by a lease.
     pub(crate) fn lease(&mut self, uprobe: &Uprobe) {
-        self.scp = Lease::take().into_raw();
-        self.uprobe = uprobe;
+        self.scp.store(Lease::take().into_raw(), Relaxed);
+        self.uprobe.store(ptr::from_ref(uprobe).cast_mut(), Relaxed);
         self.state.reset(HprobeState::Leased);
     }
 
     /// Ends the hold.
     pub(crate) fn end(&mut self) {
+        let state = self.state.consume();
         // SAFETY: `scp` and `uprobe` belong to the state that `consume` answers.
-        unsafe { finish(self.state.consume(), self.scp, self.uprobe) };
+        unsafe { finish(state, self.scp.load(Relaxed), self.uprobe.load(Relaxed)) };
     }
 }
 
@@ -112,26 +118,44 @@ pub(crate) unsafe fn finish(
     }
 }
 
-/// Turns a lease into a reference or into nothing.
+/// Turns a lease into a reference or into nothing. `scp` and `uprobe` read what belongs to the
+/// state, once it is known to be leased.
 ///
 /// # Safety
 ///
-/// `scp` and `uprobe` are those of the hold, and a [`LeaseSection`] is open, entered before.
+/// What they read is that of the hold.
 unsafe fn expire(
     state: &Hprobe,
-    scp: *mut bindings::srcu_ctr,
-    uprobe: *const Uprobe,
+    _rcu: &rcu::Guard,
+    scp: impl Fn() -> *mut bindings::srcu_ctr,
+    uprobe: impl Fn() -> *const Uprobe,
 ) {
-    let expired = state.expire(
-        // SAFETY: the section keeps a leased uprobe from being freed.
-        || unsafe { (*uprobe).try_get() }.map(UprobeRef::into_raw).is_some(),
+    let held = Cell::new(ptr::null());
+    let downgraded = state.downgrade(
+        scp,
+        || {
+            held.set(uprobe());
+            // SAFETY: it was leased inside the RCU section, which keeps it from being freed.
+            unsafe { (*held.get()).try_get() }.map(UprobeRef::into_raw).is_some()
+        },
         // SAFETY: undoes the `try_get` above.
-        || drop(unsafe { UprobeRef::from_raw(uprobe.cast_mut().cast()) }),
+        || drop(unsafe { UprobeRef::from_raw(held.get().cast_mut().cast()) }),
     );
-    if let Expired::Released { .. } = expired {
-        // SAFETY: this caller has won, so the lease is its to end.
-        unsafe { Lease::from_raw(scp) }.end();
+    if let Downgraded::Released { lease, .. } = downgraded {
+        // SAFETY: the lease was given to us to end.
+        lease.end(|scp| unsafe { Lease::from_raw(scp) }.end());
     }
+}
+
+/// Turns the lease of a pending return into a reference or into nothing.
+///
+/// # Safety
+///
+/// The lock of the instance's list is held.
+unsafe fn expire_instance(ri: &ReturnInstance, rcu: &rcu::Guard) {
+    let hold = &ri.hprobe;
+    // SAFETY: under the lock they belong to the state.
+    unsafe { expire(&hold.state, rcu, || hold.srcu_scp.cast(), || hold.uprobe.cast()) };
 }
 
 /// The state of the current task, if it has one.
@@ -140,7 +164,7 @@ pub(crate) fn current<'a>() -> Option<&'a mut Utask> {
     // SAFETY: the current task is valid; its `utask` is its own and used by nobody else while it
     // runs, but for the return instances, which are not reached through this reference without
     // their lock.
-    unsafe { (*c::uprobes_current()).utask.cast::<Utask>().as_mut() }
+    unsafe { c::uprobes_utask(c::uprobes_current()).cast::<Utask>().as_mut() }
 }
 
 /// The state of the current task, made if it has none.
@@ -152,7 +176,7 @@ pub(crate) fn current_or_make<'a>() -> Option<&'a mut Utask> {
             let utask = Utask::alloc()?;
             // SAFETY: the current task is valid, and nobody else sets its `utask`.
             unsafe {
-                (*c::uprobes_current()).utask = utask.cast();
+                c::uprobes_set_utask(c::uprobes_current(), utask.cast());
                 Some(&mut *utask)
             }
         }
@@ -175,15 +199,15 @@ impl Utask {
         let this = KBox::into_raw(memory).cast::<Utask>();
         // SAFETY: `this` is fresh zeroed memory; what zero is not valid for is written here.
         unsafe {
-            SpinLock::init(&raw mut (*this).lock);
+            SpinLock::init(&raw mut (*this).lock, c::uprobes_init_returns_lock);
             (&raw mut (*this).parked).write(Parked::default());
             (&raw mut (*this).stepping).write(Stepping {
                 progress: Progress::Idle,
                 step: MaybeUninit::uninit(),
                 held: Held {
                     state: Hprobe::new(HprobeState::Gone),
-                    scp: ptr::null_mut(),
-                    uprobe: ptr::null(),
+                    scp: Atomic::new(ptr::null_mut()),
+                    uprobe: Atomic::new(ptr::null_mut()),
                 },
                 signal_denied: false,
                 slot: None,
@@ -285,7 +309,7 @@ unsafe extern "C" fn on_timer(timer: *mut bindings::timer_list) {
     // deletes the timer before it goes.
     let this = unsafe { kernel::container_of!(timer, bindings::uprobe_task, ri_timer) }
         .cast::<Utask>();
-    let _section = LeaseSection::enter();
+    let rcu = rcu::read_lock();
     // SAFETY: as above.
     let lock = unsafe { &(*this).lock };
     let Some(_guard) = lock.try_lock() else {
@@ -298,11 +322,10 @@ unsafe extern "C" fn on_timer(timer: *mut bindings::timer_list) {
     unsafe {
         let stack = &*(&raw const (*this).c).cast::<ReturnStack>();
         for ri in Iterator::chain(stack.iter(), (*this).parked.iter()) {
-            let hold = &(*ri).hprobe;
-            expire(&hold.state, hold.srcu_scp.cast(), hold.uprobe.cast());
+            expire_instance(&*ri, &rcu);
         }
-        let held = &raw const (*this).stepping.held;
-        expire(&(*held).state, (*held).scp, (*held).uprobe);
+        let held = &(*this).stepping.held;
+        expire(&held.state, &rcu, || held.scp.load(Relaxed), || held.uprobe.load(Relaxed));
     }
 }
 
@@ -323,7 +346,7 @@ impl Registry {
     pub(crate) unsafe fn init(this: *mut Self) {
         // SAFETY: by contract.
         unsafe {
-            SpinLock::init(&raw mut (*this).lock);
+            SpinLock::init(&raw mut (*this).lock, c::uprobes_init_registry_lock);
             (&raw mut (*this).head).write(UnsafeCell::new(ptr::null_mut()));
         }
     }
@@ -417,20 +440,20 @@ impl Utask {
 #[export]
 pub(crate) unsafe extern "C" fn uprobe_free_utask(task: *mut bindings::task_struct) {
     // SAFETY: by contract.
-    let this = unsafe { (*task).utask.cast::<Utask>() };
+    let this = unsafe { c::uprobes_utask(task).cast::<Utask>() };
     if this.is_null() {
         return;
     }
     // SAFETY: by contract; nobody finds the state once it has left the registry and its timer is
     // stopped.
     unsafe {
-        (*task).utask = ptr::null_mut();
+        c::uprobes_set_utask(task, ptr::null_mut());
         let utask = &mut *this;
         if let Some(state) = utask.registered_in {
             state.as_ref().returns.remove(this);
         }
         bindings::timer_delete_sync(&mut utask.c.ri_timer);
-        if let (Some(slot), Some(state)) = (utask.stepping.slot, MmState::get((*task).mm)) {
+        if let (Some(slot), Some(state)) = (utask.stepping.slot, MmState::get(c::uprobes_task_mm(task))) {
             state.xol.disown(slot, utask.owner);
         }
         // An instruction that never returns (exit, exec) may still be under way.
@@ -454,15 +477,19 @@ pub(crate) unsafe extern "C" fn uprobe_free_utask(task: *mut bindings::task_stru
 #[export]
 pub(crate) unsafe extern "C" fn uprobe_copy_process(task: *mut bindings::task_struct, clone_flags: u64) {
     // SAFETY: by contract.
-    unsafe { (*task).utask = ptr::null_mut() };
+    unsafe { c::uprobes_set_utask(task, ptr::null_mut()) };
     let Some(parent) = current() else {
         return;
     };
+    // SAFETY: the new task has registers, and does not run yet.
+    crate::hit::finish_step_of_child(parent, unsafe {
+        &mut *c::uprobes_task_pt_regs(task).cast()
+    });
     if !parent.has_returns() {
         return;
     }
     // SAFETY: both tasks are valid.
-    let (old_mm, new_mm) = unsafe { ((*c::uprobes_current()).mm, (*task).mm) };
+    let (old_mm, new_mm) = unsafe { (c::uprobes_task_mm(c::uprobes_current()), c::uprobes_task_mm(task)) };
     let shares_memory = old_mm == new_mm;
     if shares_memory && clone_flags & u64::from(bindings::CLONE_VFORK) == 0 {
         // A thread starts on a stack of its own.
@@ -474,7 +501,7 @@ pub(crate) unsafe extern "C" fn uprobe_copy_process(task: *mut bindings::task_st
     };
     // SAFETY: `child` is fresh, and nobody else knows it.
     unsafe {
-        (*task).utask = child.cast();
+        c::uprobes_set_utask(task, child.cast());
         if !copy_returns(parent, &mut *child) {
             pr_warn!("uprobe: no memory for the pending returns of a new task\n");
         }
@@ -498,7 +525,6 @@ pub(crate) unsafe extern "C" fn uprobe_copy_process(task: *mut bindings::task_st
 
 /// Copies the pending returns; each copy holds its uprobe by a reference or not at all.
 fn copy_returns(parent: &mut Utask, child: &mut Utask) -> bool {
-    let _section = LeaseSection::enter();
     let total = {
         let returns = parent.returns();
         returns.stack.depth() + returns.parked.len()
@@ -513,8 +539,10 @@ fn copy_returns(parent: &mut Utask, child: &mut Utask) -> bool {
         unsafe { child.returns().stack.pool_push(copy) };
     }
     let originals = parent.returns();
+    let rcu = rcu::read_lock();
     // SAFETY: the child does not run yet and nobody knows it.
     let stack = unsafe { &mut *(&raw mut child.c).cast::<ReturnStack>() };
+    let on_stack = originals.stack.depth();
     for original in Iterator::chain(originals.stack.iter(), originals.parked.iter()) {
         let Some(copy) = stack.pool_pop() else {
             return false;
@@ -523,7 +551,7 @@ fn copy_returns(parent: &mut Utask, child: &mut Utask) -> bool {
         unsafe {
             let from = &*original;
             let hold = &from.hprobe;
-            expire(&hold.state, hold.srcu_scp.cast(), hold.uprobe.cast());
+            expire_instance(from, &rcu);
             let kept = hold.state.load() == HprobeState::Stable
                 && (*hold.uprobe.cast::<Uprobe>())
                     .try_get()
@@ -539,7 +567,11 @@ fn copy_returns(parent: &mut Utask, child: &mut Utask) -> bool {
             if !copy_cookies(from, &mut *copy) {
                 (*copy).cons_cnt = (*copy).cons_cnt.min(1);
             }
-            stack.push_oldest(copy);
+            if copied < on_stack {
+                stack.push_oldest(copy);
+            } else {
+                child.parked.adopt(copy);
+            }
         }
         copied += 1;
     }
@@ -567,7 +599,7 @@ unsafe extern "C" fn map_trampoline(_work: *mut bindings::callback_head) {
     // SAFETY: the current task is valid.
     let task = unsafe { c::uprobes_current() };
     // SAFETY: as above.
-    if unsafe { (*task).flags } & bindings::PF_EXITING != 0 {
+    if unsafe { c::uprobes_task_exiting(task) } {
         return;
     }
     let Some(utask) = current() else {
@@ -578,7 +610,7 @@ unsafe extern "C" fn map_trampoline(_work: *mut bindings::callback_head) {
     // SAFETY: the task is current and came from user space.
     let regs = unsafe { &*c::uprobes_task_pt_regs(task).cast() };
     // SAFETY: the current task's `mm` is valid.
-    let mapped = unsafe { MmState::get_or_make((*task).mm) }
+    let mapped = unsafe { MmState::get_or_make(c::uprobes_task_mm(task)) }
         .and_then(|state| state.xol.map(vaddr, regs));
     if mapped.is_err() {
         pr_warn!("uprobe: a forked process has no return trampoline\n");

@@ -5,12 +5,16 @@
 //! ```text
 //!   alloc ── insert ──> indexed, refs >= 1 ── last reference put ──> refs == 0
 //!                                                                       │ worker
-//!            kfree <── RCU Tasks Trace <── lease SRCU <── erased <──────┘
+//!        kfree <── RCU <── lease SRCU <── RCU Tasks Trace <── erased <──┘
 //! ```
 //!
 //! A consumer owns a reference, the index owns none. Whoever found a uprobe in the index inside a
 //! [`TasksTrace`] section, or holds a lease, may use it until the section or the lease ends; to
 //! keep it longer it takes a reference, which fails once the last one is gone.
+//!
+//! The order of the grace periods is that of the ways to a uprobe: a section finds it, takes a
+//! lease in it, and a timer that looks at the lease does so inside RCU (see
+//! [`uprobes_core::hprobe`]).
 
 use core::cell::UnsafeCell;
 use core::mem::{self, MaybeUninit};
@@ -106,7 +110,7 @@ impl IndexWriter {
 /// Called once at boot, before any other function of this module.
 pub(crate) unsafe fn init() {
     // SAFETY: nobody else uses the lock yet; statics do not move.
-    unsafe { SpinLock::init(INDEX_LOCK.0.get().cast()) };
+    unsafe { SpinLock::init(INDEX_LOCK.0.get().cast(), c::uprobes_init_index_lock) };
 }
 
 /// Whether there is no uprobe at all.
@@ -318,7 +322,7 @@ impl UprobeRef {
             (*this).refs.get().write(bindings::refcount_t {
                 refs: bindings::atomic_t { counter: 1 },
             });
-            RwSemaphore::init(&raw mut (*this).register);
+            RwSemaphore::init(&raw mut (*this).register, c::uprobes_init_register_lock);
             ConsumerList::init(&raw mut (*this).consumers);
             (&raw mut (*this).id).write(LAST_ID.fetch_add(1, Full).wrapping_add(1));
             (&raw mut (*this).inode).write(inode);
@@ -374,18 +378,26 @@ unsafe extern "C" fn erase_and_free(work: *mut bindings::work_struct) {
         // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
         unsafe { INDEX.erase(NonNull::from(&uprobe.node), &writer) };
     }
-    // SAFETY: the head is used for nothing else; leases end before the callback runs.
-    unsafe { bindings::call_srcu(lease_srcu(), uprobe.rcu.get(), Some(free_after_srcu)) };
-}
-
-unsafe extern "C" fn free_after_srcu(rcu: *mut bindings::callback_head) {
-    // SAFETY: the same head once more; lookups end before the next callback runs.
-    unsafe { c::uprobes_call_rcu_tasks_trace(rcu, Some(free_after_trace)) };
+    // SAFETY: the head is used for nothing else; sections that may have found the uprobe end
+    // before the callback runs.
+    unsafe { c::uprobes_call_rcu_tasks_trace(uprobe.rcu.get(), Some(free_after_trace)) };
 }
 
 unsafe extern "C" fn free_after_trace(rcu: *mut bindings::callback_head) {
+    // SAFETY: the same head once more; leases end before the next callback runs.
+    unsafe { bindings::call_srcu(lease_srcu(), rcu, Some(free_after_srcu)) };
+}
+
+unsafe extern "C" fn free_after_srcu(rcu: *mut bindings::callback_head) {
+    // SAFETY: the same head once more; timers that look at a lease end before the next callback
+    // runs.
+    unsafe { c::uprobes_call_rcu(rcu, Some(free_now)) };
+}
+
+unsafe extern "C" fn free_now(rcu: *mut bindings::callback_head) {
+    let head = rcu.cast::<UnsafeCell<bindings::callback_head>>();
     // SAFETY: the head is a member of a `Uprobe` from `UprobeRef::alloc`.
-    let this = unsafe { kernel::container_of!(rcu.cast::<UnsafeCell<bindings::callback_head>>(), Uprobe, rcu) };
-    // SAFETY: as above; after both grace periods nobody can reach it.
+    let this = unsafe { kernel::container_of!(head, Uprobe, rcu) };
+    // SAFETY: as above; after the grace periods nobody can reach it.
     drop(unsafe { KBox::from_raw(this.cast::<MaybeUninit<Uprobe>>()) });
 }

@@ -93,7 +93,7 @@ impl Xol {
             return Ok(area.vaddr);
         }
         // SAFETY: the current task has an address space, it came from user space.
-        let mm = unsafe { (*c::uprobes_current()).mm };
+        let mm = unsafe { c::uprobes_task_mm(c::uprobes_current()) };
         let mut fresh = Self::alloc(regs)?;
 
         // SAFETY: the current task's `mm` is valid.
@@ -149,7 +149,7 @@ impl Xol {
         let area = self.area().ok_or(Errno::ENOMEM)?;
         let slot = match area.slots.claim(hint, owner) {
             Some(claim) => claim.slot,
-            None => area.wait_for_slot(owner),
+            None => area.wait_for_slot(owner)?,
         };
         let start = (slot.get() + 1) * Isa::XOL_SLOT_BYTES;
         // SAFETY: the page is the area's own, the slot the current task's.
@@ -195,23 +195,31 @@ impl Area {
         }
     }
 
-    /// Waits, also through signals: the step that a signal has to wait for is short.
-    fn wait_for_slot(&self, owner: u64) -> SlotIndex {
+    /// Waits, also through signals unless they kill: the step that a signal has to wait for is
+    /// short.
+    ///
+    /// # Errors
+    ///
+    /// `EINTR` after a fatal signal.
+    fn wait_for_slot(&self, owner: u64) -> Result<SlotIndex, Errno> {
         let queue = self.waiters.get();
         let mut entry = bindings::wait_queue_entry::default();
         // SAFETY: `entry` is ours and leaves the queue before it goes.
         unsafe { c::uprobes_init_wait(&mut entry) };
         let slot = loop {
-            // SAFETY: as above; the state is uninterruptible.
-            unsafe {
+            // SAFETY: as above.
+            let killed = unsafe {
                 bindings::prepare_to_wait_event(
                     queue,
                     &mut entry,
-                    bindings::TASK_UNINTERRUPTIBLE as kernel::ffi::c_int,
-                );
-            }
+                    c::UPROBES_TASK_KILLABLE as kernel::ffi::c_int,
+                )
+            };
             if let Some(claim) = self.slots.claim(None, owner) {
-                break claim.slot;
+                break Ok(claim.slot);
+            }
+            if killed != 0 {
+                break Err(Errno::EINTR);
             }
             // SAFETY: nothing is held that may not be slept with.
             unsafe { bindings::schedule() };

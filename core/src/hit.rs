@@ -62,6 +62,11 @@ pub trait Hit {
     fn insn(&self, uprobe: Self::Uprobe) -> Option<<Self::A as Arch>::Insn>;
     /// Makes sure that the task has what handlers need; fails for want of memory.
     fn ensure_task_state(&mut self) -> bool;
+    /// Whether a debugger has a breakpoint at `vaddr` too.
+    fn is_debugger_trap(&self, vaddr: u64) -> bool;
+    /// Remembers the address whose consumers were called before a debugger took over, or zero;
+    /// answers the one remembered before.
+    fn swap_counted(&mut self, vaddr: u64) -> u64;
     /// Calls the consumers.
     fn run_consumers(&mut self, uprobe: Self::Uprobe, vaddr: u64);
     /// Takes a slot, fills it and holds the uprobe until the step ends; answers the slot's
@@ -106,6 +111,7 @@ impl<A: Arch> Copy for Step<A> {}
 /// Inside an RCU Tasks Trace section, entered before anything was looked up.
 #[inline]
 pub fn on_breakpoint<H: Hit>(hit: &mut H) {
+    let trap_ip = H::A::ip(hit.parts().0);
     let vaddr = H::A::swbp_addr(hit.parts().0);
     if hit.trampoline() == Some(vaddr) {
         hit.on_return();
@@ -135,12 +141,24 @@ pub fn on_breakpoint<H: Hit>(hit: &mut H) {
         return;
     }
 
-    hit.run_consumers(uprobe, vaddr);
-
-    let (regs, task) = hit.parts();
-    if H::A::ip(regs) != vaddr {
+    // A debugger that was told of this hit and took its breakpoint away to go on leads here once
+    // more for the same execution of the instruction.
+    let debugger = hit.is_debugger_trap(vaddr);
+    let counted = hit.swap_counted(0) == vaddr;
+    if debugger || !counted {
+        hit.run_consumers(uprobe, vaddr);
+        if H::A::ip(hit.parts().0) != vaddr {
+            return;
+        }
+    }
+    if debugger {
+        hit.swap_counted(vaddr);
+        H::A::set_ip(hit.parts().0, trap_ip);
+        hit.signal(Signal::ForcedTrap);
         return;
     }
+
+    let (regs, task) = hit.parts();
     match H::A::simulate(&insn, regs, task) {
         Simulated::Done => {
             if H::A::is_single_stepped(regs) {
@@ -220,5 +238,404 @@ pub fn on_step_end<A: Arch, T: UserTask>(
                 }
             }
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::arch::{Analysis, Bitness, Fault, FrameCheck, HijackError, MAX_INSN_BYTES};
+
+    /// An instruction set with one-byte instructions: `cc` traps, `90` is simulated, anything else
+    /// is stepped.
+    enum Toy {}
+
+    #[derive(Clone, Copy, Debug, Default, PartialEq)]
+    struct Regs {
+        ip: u64,
+        stepping: bool,
+    }
+
+    #[derive(Default)]
+    struct Memory {
+        fault: u64,
+    }
+
+    impl UserTask for Memory {
+        fn read(&mut self, _: u64, _: &mut [u8]) -> Result<(), Fault> {
+            Err(Fault)
+        }
+        fn write(&mut self, _: u64, _: &[u8]) -> Result<(), Fault> {
+            Err(Fault)
+        }
+        fn shadow_stack_enabled(&self) -> bool {
+            false
+        }
+        fn shadow_push(&mut self, _: u64) -> Result<(), Fault> {
+            Ok(())
+        }
+        fn shadow_pop(&mut self) -> Result<Option<u64>, Fault> {
+            Ok(None)
+        }
+        fn shadow_replace_top(&mut self, _: u64) -> Result<(), Fault> {
+            Ok(())
+        }
+        fn fault_code(&self) -> u64 {
+            self.fault
+        }
+        fn set_fault_code(&mut self, code: u64) {
+            self.fault = code;
+        }
+        fn suspend_block_step(&mut self) {}
+    }
+
+    impl Arch for Toy {
+        const SWBP: &'static [u8] = &[0xcc];
+        const INSN_ALIGN: u64 = 1;
+        const XOL_SLOT_BYTES: usize = 16;
+        type Regs = Regs;
+        type Insn = u8;
+        type StepState = ();
+
+        fn is_swbp(bytes: &[u8]) -> bool {
+            bytes.starts_with(Self::SWBP)
+        }
+        fn analyze(
+            bytes: &[u8; MAX_INSN_BYTES],
+            _: Bitness,
+        ) -> Result<Analysis<u8>, Errno> {
+            Ok(Analysis {
+                insn: bytes[0],
+                len: 1,
+                simulated: bytes[0] == 0x90,
+            })
+        }
+        fn bitness(_: &Regs) -> Bitness {
+            Bitness::Bits64
+        }
+        fn ip(regs: &Regs) -> u64 {
+            regs.ip
+        }
+        fn set_ip(regs: &mut Regs, ip: u64) {
+            regs.ip = ip;
+        }
+        fn sp(_: &Regs) -> u64 {
+            0
+        }
+        fn swbp_addr(regs: &Regs) -> u64 {
+            regs.ip - 1
+        }
+        fn simulate<T: UserTask>(insn: &u8, regs: &mut Regs, _: &mut T) -> Simulated {
+            if *insn != 0x90 {
+                return Simulated::OutOfLine;
+            }
+            regs.ip += 1;
+            Simulated::Done
+        }
+        fn is_single_stepped(regs: &Regs) -> bool {
+            regs.stepping
+        }
+        fn xol_bytes(insn: &u8) -> ([u8; MAX_INSN_BYTES], usize) {
+            let mut bytes = [0; MAX_INSN_BYTES];
+            bytes[0] = *insn;
+            (bytes, 1)
+        }
+        fn pre_xol<T: UserTask>(
+            insn: &u8,
+            regs: &mut Regs,
+            task: &mut T,
+            _: u64,
+            xol_vaddr: u64,
+        ) -> Result<(), Errno> {
+            if *insn == 0xee {
+                return Err(Errno::EINVAL);
+            }
+            regs.ip = xol_vaddr;
+            task.set_fault_code(u64::MAX);
+            Ok(())
+        }
+        fn xol_was_trapped<T: UserTask>(task: &T) -> bool {
+            task.fault_code() != u64::MAX
+        }
+        fn post_xol<T: UserTask>(
+            insn: &u8,
+            regs: &mut Regs,
+            _: &mut T,
+            (): &mut (),
+            bp_vaddr: u64,
+            _: u64,
+        ) -> Result<Stepped, Errno> {
+            regs.ip = bp_vaddr + 1;
+            match insn {
+                0xa0 => Ok(Stepped::Again),
+                0xb0 => Ok(Stepped::Restart),
+                0xe0 => Err(Errno::EINVAL),
+                _ => Ok(Stepped::Done {
+                    trap: regs.stepping,
+                }),
+            }
+        }
+        fn abort_xol<T: UserTask>(_: &u8, regs: &mut Regs, _: &mut T, (): &(), bp_vaddr: u64) {
+            regs.ip = bp_vaddr;
+        }
+        fn trampoline(_: Bitness) -> &'static [u8] {
+            &[0xcc]
+        }
+        fn frame_at_entry(_: &Regs) -> u64 {
+            0
+        }
+        fn frame_at_return(_: &Regs) -> u64 {
+            0
+        }
+        fn hijack_return<T: UserTask>(
+            _: &mut Regs,
+            _: &mut T,
+            _: u64,
+        ) -> Result<u64, HijackError> {
+            Err(HijackError::Unreadable)
+        }
+        fn is_frame_alive(_: u64, _: FrameCheck, _: &Regs) -> bool {
+            true
+        }
+        fn is_function_entry(_: &[u8; MAX_INSN_BYTES], _: Bitness) -> bool {
+            false
+        }
+    }
+
+    const SITE: u64 = 0x1000;
+    const SLOT: u64 = 0x7000;
+    const TRAMPOLINE: u64 = 0x7f00;
+
+    /// A task at a breakpoint, and what was done to it.
+    struct Model {
+        regs: Regs,
+        memory: Memory,
+        found: Found<u8>,
+        analysed: bool,
+        has_memory: bool,
+        has_slot: bool,
+        handler_moves_ip: Option<u64>,
+        debugger: bool,
+        counted: u64,
+        calls: u32,
+        returns: u32,
+        slots: i32,
+        step: Option<Step<Toy>>,
+        signals: Vec<Signal>,
+    }
+
+    impl Model {
+        fn at(insn: u8) -> Self {
+            Self {
+                regs: Regs {
+                    ip: SITE + 1,
+                    stepping: false,
+                },
+                memory: Memory::default(),
+                found: Found::Uprobe(insn),
+                analysed: true,
+                has_memory: true,
+                has_slot: true,
+                handler_moves_ip: None,
+                debugger: false,
+                counted: 0,
+                calls: 0,
+                returns: 0,
+                slots: 0,
+                step: None,
+                signals: Vec::new(),
+            }
+        }
+
+        fn hit(mut self) -> Self {
+            on_breakpoint(&mut self);
+            self
+        }
+
+        /// Lets the task hit the same breakpoint once more.
+        fn again(mut self) -> Self {
+            self.regs.ip = SITE + 1;
+            self.hit()
+        }
+
+        fn end(&mut self, end: StepEnd) -> AfterStep {
+            on_step_end(
+                self.step.as_mut().unwrap(),
+                end,
+                &mut self.regs,
+                &mut self.memory,
+            )
+        }
+    }
+
+    impl Hit for Model {
+        type A = Toy;
+        type Task = Memory;
+        type Uprobe = u8;
+
+        fn parts(&mut self) -> (&mut Regs, &mut Memory) {
+            (&mut self.regs, &mut self.memory)
+        }
+        fn trampoline(&self) -> Option<u64> {
+            Some(TRAMPOLINE)
+        }
+        fn on_return(&mut self) {
+            self.returns += 1;
+        }
+        fn find(&mut self, vaddr: u64) -> Found<u8> {
+            assert_eq!(vaddr, SITE);
+            self.found
+        }
+        fn insn(&self, uprobe: u8) -> Option<u8> {
+            self.analysed.then_some(uprobe)
+        }
+        fn ensure_task_state(&mut self) -> bool {
+            self.has_memory
+        }
+        fn is_debugger_trap(&self, _: u64) -> bool {
+            self.debugger
+        }
+        fn swap_counted(&mut self, vaddr: u64) -> u64 {
+            core::mem::replace(&mut self.counted, vaddr)
+        }
+        fn run_consumers(&mut self, _: u8, vaddr: u64) {
+            assert_eq!((vaddr, self.regs.ip), (SITE, SITE));
+            self.calls += 1;
+            if let Some(ip) = self.handler_moves_ip {
+                self.regs.ip = ip;
+            }
+        }
+        fn acquire_slot(&mut self, _: u8, _: &u8) -> Result<u64, Errno> {
+            if !self.has_slot {
+                return Err(Errno::ENOMEM);
+            }
+            self.slots += 1;
+            Ok(SLOT)
+        }
+        fn release_slot(&mut self) {
+            self.slots -= 1;
+        }
+        fn begin_step(&mut self, step: Step<Toy>) {
+            self.step = Some(step);
+        }
+        fn signal(&mut self, signal: Signal) {
+            self.signals.push(signal);
+        }
+    }
+
+    #[test]
+    fn a_simulated_instruction_needs_no_slot() {
+        let m = Model::at(0x90).hit();
+        assert_eq!((m.calls, m.slots, m.regs.ip), (1, 0, SITE + 1));
+        assert!(m.signals.is_empty());
+    }
+
+    #[test]
+    fn a_single_stepped_program_traps_after_a_simulated_instruction() {
+        let mut m = Model::at(0x90);
+        m.regs.stepping = true;
+        assert_eq!(m.hit().signals, [Signal::Trap]);
+    }
+
+    #[test]
+    fn other_instructions_are_stepped() {
+        let mut m = Model::at(0x01).hit();
+        assert_eq!((m.calls, m.slots, m.regs.ip), (1, 1, SLOT));
+        assert_eq!(m.end(StepEnd::Trapped), AfterStep::Over(None));
+        assert_eq!(m.regs.ip, SITE + 1);
+    }
+
+    #[test]
+    fn a_step_ends_in_each_way() {
+        let ends = [
+            (0xa0, StepEnd::Trapped, AfterStep::Continue, SITE + 1),
+            (0xb0, StepEnd::Trapped, AfterStep::Over(None), SITE),
+            (
+                0xe0,
+                StepEnd::Trapped,
+                AfterStep::Over(Some(Signal::ForcedIll)),
+                SITE,
+            ),
+            (0x01, StepEnd::Aborted, AfterStep::Over(None), SITE),
+        ];
+        for (insn, end, after, ip) in ends {
+            let mut m = Model::at(insn).hit();
+            assert_eq!((m.end(end), m.regs.ip), (after, ip), "{insn:#x}");
+        }
+    }
+
+    #[test]
+    fn a_slot_is_given_back_when_the_step_cannot_begin() {
+        let m = Model::at(0xee).hit();
+        assert_eq!((m.slots, m.regs.ip), (0, SITE));
+        assert!(m.step.is_none());
+    }
+
+    #[test]
+    fn without_a_slot_the_breakpoint_is_hit_again() {
+        let mut m = Model::at(0x01);
+        m.has_slot = false;
+        let m = m.hit();
+        assert_eq!(m.regs.ip, SITE);
+        assert!(m.step.is_none() && m.signals.is_empty());
+    }
+
+    #[test]
+    fn a_foreign_breakpoint_is_passed_on_where_it_was() {
+        let mut m = Model::at(0);
+        m.found = Found::ForeignTrap;
+        let m = m.hit();
+        assert_eq!(m.signals, [Signal::ForcedTrap]);
+        assert_eq!((m.calls, m.regs.ip), (0, SITE + 1));
+    }
+
+    #[test]
+    fn a_breakpoint_that_is_gone_is_run_again() {
+        let mut m = Model::at(0);
+        m.found = Found::Nothing;
+        let m = m.hit();
+        assert_eq!((m.calls, m.regs.ip), (0, SITE));
+        assert!(m.signals.is_empty());
+    }
+
+    #[test]
+    fn nothing_happens_before_analysis_or_without_memory() {
+        let mut unready = Model::at(0x90);
+        unready.analysed = false;
+        let mut poor = Model::at(0x90);
+        poor.has_memory = false;
+        for m in [unready.hit(), poor.hit()] {
+            assert_eq!((m.calls, m.regs.ip), (0, SITE));
+        }
+    }
+
+    #[test]
+    fn a_handler_may_take_execution_elsewhere() {
+        let mut m = Model::at(0x90);
+        m.handler_moves_ip = Some(0x5555);
+        assert_eq!(m.hit().regs.ip, 0x5555);
+    }
+
+    #[test]
+    fn the_trampoline_leads_to_the_return() {
+        let mut m = Model::at(0x90);
+        m.regs.ip = TRAMPOLINE + 1;
+        let m = m.hit();
+        assert_eq!((m.returns, m.calls), (1, 0));
+    }
+
+    #[test]
+    fn a_debugger_sees_its_trap_and_the_hit_counts_once() {
+        let mut m = Model::at(0x90);
+        m.debugger = true;
+        let mut m = m.hit();
+        assert_eq!(m.signals, [Signal::ForcedTrap]);
+        assert_eq!((m.calls, m.regs.ip), (1, SITE + 1));
+        // It takes its breakpoint away and resumes at the instruction.
+        m.debugger = false;
+        let m = m.again();
+        assert_eq!((m.calls, m.regs.ip), (1, SITE + 1));
+        // The next execution counts.
+        assert_eq!(m.again().calls, 2);
     }
 }

@@ -202,6 +202,17 @@ impl Parked {
         evicted
     }
 
+    /// Parks the copy of a parked instance of another task, behind the others.
+    ///
+    /// # Safety
+    ///
+    /// `ri` is valid, in no list, and the caller gives up its ownership. There is room for it: the
+    /// other task has no more than it may have.
+    pub unsafe fn adopt(&mut self, ri: *mut ReturnInstance) {
+        let evicted = self.push(ri);
+        debug_assert!(evicted.is_none());
+    }
+
     /// Takes the instance that was parked first.
     pub fn pop(&mut self) -> Option<*mut ReturnInstance> {
         let first = self.iter().next()?;
@@ -408,10 +419,12 @@ impl ReturnStack {
         Some(unsafe { (*found).orig_ret_vaddr })
     }
 
-    /// The frame closest below `frame`, for a return that pops its arguments too (`ret $n`).
-    pub fn nearest_below(&self, frame: u64) -> Option<u64> {
-        // SAFETY: the iterator yields valid instances.
+    /// The frame closest below `frame`, parked or not, for a return that pops its arguments too
+    /// (`ret $n`).
+    pub fn nearest_below(&self, parked: &Parked, frame: u64) -> Option<u64> {
         self.iter()
+            .chain(parked.iter())
+            // SAFETY: the iterators yield valid instances.
             .map(|ri| unsafe { (*ri).stack })
             .filter(|&stack| stack != HUSK && stack <= frame)
             .max()
@@ -649,8 +662,10 @@ mod tests {
         let mut t = Task::default();
         t.call(900, &[]);
         t.call(800, &[]);
-        assert_eq!(t.stack.nearest_below(816), Some(800));
-        assert_eq!(t.stack.nearest_below(799), None);
+        assert_eq!(t.stack.nearest_below(&t.parked, 816), Some(800));
+        assert_eq!(t.stack.nearest_below(&t.parked, 799), None);
+        t.call(2000, &[]);
+        assert_eq!(t.stack.nearest_below(&t.parked, 816), Some(800));
     }
 
     #[test]

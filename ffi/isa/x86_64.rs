@@ -130,14 +130,18 @@ impl Task {
     }
 
     /// Reads a word of user memory if it is there; never sleeps.
-    pub(crate) fn peek_word(addr: u64) -> Option<u64> {
+    pub(crate) fn peek_word(addr: u64, bitness: Bitness) -> Option<u64> {
         let mut word = 0u64;
+        let len = match bitness {
+            Bitness::Bits64 => 8,
+            Bitness::Bits32 => 4,
+        };
         // SAFETY: `word` has eight bytes.
         let failed = unsafe {
             c::uprobes_copy_from_user_inatomic(
                 (&raw mut word).cast(),
                 ptr::without_provenance::<c_void>(addr as usize),
-                8,
+                len,
             )
         };
         (failed == 0).then_some(word)

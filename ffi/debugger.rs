@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Breakpoints that a debugger has put where a probe is.
+//!
+//! Both are one and the same byte in memory, so who wants what is kept apart here: a debugger that
+//! reads a probed place sees what the file has, or its own breakpoint; when it writes there, its
+//! breakpoint comes or goes while ours stays. A hit first runs the handlers and then traps to the
+//! debugger as it would have without us.
+
+use core::cell::UnsafeCell;
+use core::ptr::{self, NonNull};
+
+use kernel::alloc::flags::GFP_NOWAIT;
+use kernel::bindings;
+use kernel::ffi::{c_int, c_ulong};
+use kernel::prelude::*;
+
+use uprobes_bindings as c;
+use uprobes_core::arch::Arch;
+use uprobes_core::sys::{Atomic, Relaxed};
+
+use crate::isa::Isa;
+use crate::mm::{self, MmState, Vma};
+use crate::sync::{SpinLock, TasksTrace};
+use crate::uprobe::{self, Code, Uprobe};
+
+struct Trap {
+    next: *mut Trap,
+    vaddr: u64,
+}
+
+/// Addresses of an address space where a debugger has a breakpoint besides ours.
+///
+/// # Invariants
+///
+/// `head` is null or the start of a list of traps owned by this value, guarded by `lock`; `len` is
+/// its length.
+pub(crate) struct DebuggerTraps {
+    lock: SpinLock,
+    len: Atomic<u32>,
+    head: UnsafeCell<*mut Trap>,
+}
+
+impl DebuggerTraps {
+    /// # Safety
+    ///
+    /// `this` is valid for writes, shared with nobody yet, and stays where it is.
+    pub(crate) unsafe fn init(this: *mut Self) {
+        // SAFETY: by contract.
+        unsafe {
+            SpinLock::init(&raw mut (*this).lock, c::uprobes_init_debugger_lock);
+            (&raw mut (*this).len).write(Atomic::new(0));
+            (&raw mut (*this).head).write(UnsafeCell::new(ptr::null_mut()));
+        }
+    }
+
+    /// The link to the trap at `vaddr`, or the last link.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held.
+    unsafe fn link(&self, vaddr: u64) -> *mut *mut Trap {
+        let mut link = self.head.get();
+        // SAFETY: a link of the list, which is locked.
+        unsafe {
+            while !(*link).is_null() && (**link).vaddr != vaddr {
+                link = &raw mut (**link).next;
+            }
+        }
+        link
+    }
+
+    /// Whether a debugger has a breakpoint at `vaddr`.
+    #[inline]
+    pub(crate) fn contains(&self, vaddr: u64) -> bool {
+        self.len.load(Relaxed) != 0 && self.search(vaddr)
+    }
+
+    #[cold]
+    fn search(&self, vaddr: u64) -> bool {
+        let _guard = self.lock.lock();
+        // SAFETY: locked.
+        unsafe { !(*self.link(vaddr)).is_null() }
+    }
+
+    /// Notes a breakpoint. Without memory it goes unnoticed: the probe wins then.
+    pub(crate) fn insert(&self, vaddr: u64) {
+        let Ok(trap) = KBox::new(
+            Trap {
+                next: ptr::null_mut(),
+                vaddr,
+            },
+            GFP_NOWAIT,
+        ) else {
+            return;
+        };
+        let guard = self.lock.lock();
+        // SAFETY: locked.
+        let link = unsafe { self.link(vaddr) };
+        // SAFETY: as above.
+        if unsafe { (*link).is_null() } {
+            // SAFETY: as above; the list owns the trap from now on.
+            unsafe { *link = KBox::into_raw(trap) };
+            self.len.store(self.len.load(Relaxed).wrapping_add(1), Relaxed);
+            return;
+        }
+        drop(guard);
+        drop(trap);
+    }
+
+    /// Forgets a breakpoint; answers whether there was one.
+    pub(crate) fn remove(&self, vaddr: u64) -> bool {
+        if self.len.load(Relaxed) == 0 {
+            return false;
+        }
+        let guard = self.lock.lock();
+        // SAFETY: locked; a trap that is there came from `KBox::into_raw`.
+        let trap = unsafe {
+            let link = self.link(vaddr);
+            if (*link).is_null() {
+                return false;
+            }
+            let trap = KBox::from_raw(*link);
+            *link = trap.next;
+            trap
+        };
+        self.len.store(self.len.load(Relaxed).wrapping_sub(1), Relaxed);
+        drop(guard);
+        drop(trap);
+        true
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len.load(Relaxed) == 0
+    }
+
+    /// Takes over those of the parent, whose memory was copied too.
+    ///
+    /// # Context
+    ///
+    /// The parent's `mmap_lock` is held for writing, so that no debugger writes meanwhile.
+    pub(crate) fn inherit(&self, parent: &DebuggerTraps) {
+        // SAFETY: the list does not change meanwhile.
+        let mut trap = unsafe { *parent.head.get() };
+        while !trap.is_null() {
+            // SAFETY: a trap of the list.
+            unsafe {
+                self.insert((*trap).vaddr);
+                trap = (*trap).next;
+            }
+        }
+    }
+}
+
+impl Drop for DebuggerTraps {
+    fn drop(&mut self) {
+        let mut trap = *self.head.get_mut();
+        while !trap.is_null() {
+            // SAFETY: the list is owned, and nobody else sees it any more.
+            let boxed = unsafe { KBox::from_raw(trap) };
+            trap = boxed.next;
+        }
+    }
+}
+
+/// The prototype in `include/linux/uprobes_rs.h`.
+const _: unsafe extern "C" fn(
+    *mut bindings::vm_area_struct,
+    c_ulong,
+    *mut kernel::ffi::c_void,
+    *mut kernel::ffi::c_void,
+    c_int,
+    bool,
+) = c::uprobe_remote_access;
+
+/// Somebody has read or written the memory of a process as a debugger does.
+///
+/// `copy` are the `len` bytes as the debugger has them, `memory` the same in the page. A read has
+/// filled `copy`, a write has filled `memory`.
+///
+/// # Safety
+///
+/// `vma` is valid with its `mmap_lock` held, `addr..addr + len` is in it and in one page, and
+/// `memory` and `copy` are valid for reads and writes of `len` bytes.
+#[no_mangle]
+pub(crate) unsafe extern "C" fn uprobe_remote_access(
+    vma: *mut bindings::vm_area_struct,
+    addr: c_ulong,
+    memory: *mut kernel::ffi::c_void,
+    copy: *mut kernel::ffi::c_void,
+    len: c_int,
+    write: bool,
+) {
+    let (Some(vma), Ok(len)) = (NonNull::new(vma), u64::try_from(len)) else {
+        return;
+    };
+    if uprobe::none_registered() {
+        return;
+    }
+    // SAFETY: by contract.
+    let vma = unsafe { Vma::from_raw(vma) };
+    if !mm::has_uprobes(vma.mm()) || !vma.may_hold_probes() {
+        return;
+    }
+    // SAFETY: the address space is in use: it is locked.
+    let Some(state) = (unsafe { MmState::get(vma.mm()) }) else {
+        return;
+    };
+    let (start, swbp_len) = (addr as u64, Isa::SWBP.len() as u64);
+    let rcu = TasksTrace::enter();
+    let from = vma.offset_of(start);
+    for uprobe in uprobe::in_range(vma.inode(), from..from.saturating_add(len), &rcu) {
+        let (Some(vaddr), Some(code)) = (vma.vaddr_of(uprobe.offset()), uprobe.code()) else {
+            continue;
+        };
+        let at = vaddr - start;
+        if at + swbp_len > len {
+            continue;
+        }
+        // SAFETY: `at + swbp_len` is within the `len` bytes of both.
+        let (memory, copy) = unsafe {
+            (
+                core::slice::from_raw_parts_mut(
+                    memory.cast::<u8>().add(at as usize),
+                    swbp_len as usize,
+                ),
+                core::slice::from_raw_parts_mut(
+                    copy.cast::<u8>().add(at as usize),
+                    swbp_len as usize,
+                ),
+            )
+        };
+        if write {
+            written(state, uprobe, code, vma.mm(), vaddr, memory);
+        } else if Isa::is_swbp(memory) && !state.debugger.contains(vaddr) {
+            let original = code.bytes.iter();
+            copy.iter_mut().zip(original).for_each(|(to, from)| *to = *from);
+        }
+    }
+}
+
+/// A debugger has written `memory` at a probed place.
+fn written(
+    state: &MmState,
+    uprobe: &Uprobe,
+    code: &Code,
+    mm: *mut bindings::mm_struct,
+    vaddr: u64,
+    memory: &mut [u8],
+) {
+    if Isa::is_swbp(memory) {
+        state.debugger.insert(vaddr);
+        return;
+    }
+    state.debugger.remove(vaddr);
+    if code.bytes.starts_with(memory) && uprobe.consumers.any_wants(mm) {
+        // It has taken its own breakpoint away, not ours.
+        memory.copy_from_slice(Isa::SWBP);
+    }
+}
