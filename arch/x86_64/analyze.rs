@@ -58,25 +58,33 @@ pub(super) fn analyze<D: Decode>(
     })
 }
 
-/// Adds the two immediate bytes of `extrq` and `insertq`, which the kernel's decoder does not know.
+/// Adds immediate bytes that the kernel's decoder has left out.
+///
+/// It does not know `extrq` and `insertq`, and it takes the last prefix for the one that selects
+/// among instructions, be it a segment override behind the one that does.
 fn add_missing_immediate(d: &mut Decoded, bytes: &[u8; MAX_INSN_BYTES]) {
-    let sse4a = d.map() == Map::TwoByte
-        && d.opcode_byte() == 0x78
-        && (d.has_prefix(0x66) || d.has_prefix(0xf2));
-    if sse4a && !d.immediate.is_present() {
-        let immediate = bytes.get(d.immediate_offset()..).unwrap_or_default();
-        if let [first, second, ..] = *immediate {
-            d.immediate = Field {
-                bytes: [first, 0, 0, 0],
-                nbytes: 1,
-            };
-            d.immediate2 = Field {
-                bytes: [second, 0, 0, 0],
-                nbytes: 1,
-            };
-            d.length = d.length.saturating_add(2);
-        }
+    let missing = match (d.map(), d.opcode_byte()) {
+        _ if d.immediate.is_present() || !d.modrm.is_present() => 0,
+        (Map::TwoByte, 0x78) if d.has_prefix(0x66) || d.has_prefix(0xf2) => 2,
+        (Map::TwoByte, 0x70..=0x73 | 0xa4 | 0xac | 0xba | 0xc2 | 0xc4..=0xc6) => 1,
+        (Map::ThreeByte, _) if d.opcode.bytes[1] == 0x3a => 1,
+        _ => 0,
+    };
+    let [first, second, ..] = *bytes.get(d.immediate_offset()..).unwrap_or_default() else {
+        return;
+    };
+    let byte = |byte: u8| Field {
+        // CAST: extended by its sign.
+        bytes: i32::from(byte as i8).to_le_bytes(),
+        nbytes: 1,
+    };
+    if missing >= 1 {
+        d.immediate = byte(first);
     }
+    if missing == 2 {
+        d.immediate2 = byte(second);
+    }
+    d.length = d.length.saturating_add(missing);
 }
 
 /// Whether the byte is a legacy prefix.
@@ -126,9 +134,7 @@ fn is_misread(d: &Decoded, bits64: bool) -> bool {
             let no_memory = matches!(op, 0x20..=0x23) && !d.is_register_form();
             !d.modrm.is_present() && !without || no_memory
         }
-        Map::ThreeByte => {
-            !d.modrm.is_present() || d.opcode.bytes[1] == 0x3a && !d.immediate.is_present()
-        }
+        Map::ThreeByte => !d.modrm.is_present(),
         Map::Vector => !d.modrm.is_present() && d.opcode_byte() != 0x77,
     }
 }

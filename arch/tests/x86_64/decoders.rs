@@ -122,6 +122,8 @@ fn is_refused_on_purpose(d: &Decoded, bitness: Bitness) -> bool {
     let op = d.opcode_byte();
     let small = d.has_prefix(0x66) && !d.w();
     match d.map() {
+        // REX2: no CPU has it, and what it admits is little tried.
+        _ if d.rex2().is_some() => true,
         // The decoder has read a prefix or an escape for an opcode.
         Map::One
             if matches!(
@@ -136,15 +138,11 @@ fn is_refused_on_purpose(d: &Decoded, bitness: Bitness) -> bool {
         Map::One if bitness == Bitness::Bits64 && matches!(op, 0xc4 | 0xc5) => true,
         // Relative branches that cut the instruction pointer.
         Map::One if matches!(op, 0xe0..=0xe3) || op == 0xc7 && d.modrm.bytes[0] == 0xf8 => small,
-        // REX2.
-        _ if d.rex2().is_some() => true,
         // sysenter, syscall of ia32; moves of control registers that are none.
         Map::TwoByte if op == 0x34 || op == 0x05 && bitness == Bitness::Bits32 => true,
         Map::TwoByte if matches!(op, 0x20..=0x23) => !d.is_register_form(),
-        // The decoder has missed ModRM or the immediate.
-        Map::TwoByte | Map::ThreeByte => {
-            !d.modrm.is_present() || d.opcode.bytes[1] == 0x3a && !d.immediate.is_present()
-        }
+        // The decoder has missed ModRM.
+        Map::TwoByte | Map::ThreeByte => !d.modrm.is_present(),
         // EVEX with APX's extended base register.
         Map::Vector => d.vex.nbytes == 4 && d.vex.bytes[1] & 8 != 0,
         Map::One => false,

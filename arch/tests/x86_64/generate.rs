@@ -29,7 +29,11 @@ fn legacy_prefixes() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn rex() -> impl Strategy<Value = Vec<u8>> {
-    prop_oneof![2 => Just(vec![]), 3 => (0x40u8..0x50).prop_map(|b| vec![b])]
+    prop_oneof![
+        8 => Just(vec![]),
+        12 => (0x40u8..0x50).prop_map(|b| vec![b]),
+        1 => any::<u8>().prop_map(|payload| vec![0xd5, payload]),
+    ]
 }
 
 /// The opcode, with the escape bytes or vector prefix that select its table.

@@ -10,6 +10,9 @@
 //! - `semantics`: what the CPU of the host cannot show;
 //! - `vectors`: the table of verdicts;
 //! - `cpu`: probed runs against bare ones on the CPU.
+//!
+//! `KERNEL_DIR` names a kernel tree to build the kernel's decoder from; without it, what needs it
+//! is skipped. `UPROBES_CASES` is how many random cases a test draws.
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux", not(miri)))]
 mod cpu;
