@@ -350,6 +350,16 @@ static int vex_opcode(int map)
 	}
 }
 
+/* Without it QEMU 7.2 takes some for MMX instructions and dies of it. */
+static bool vex_needs_pp1(int map, int op)
+{
+	if (map == 1)
+		return (op >= 0x60 && op <= 0x6e) || (op >= 0x71 && op <= 0x76) || op == 0xc4 ||
+		       op == 0xc5 || (op >= 0xd1 && op <= 0xe5) || (op >= 0xe7 && op <= 0xef) ||
+		       op >= 0xf1;
+	return map == 3 ? op != 0xf0 : op < 0xf2;
+}
+
 /* Scalar instructions have no L = 1, and QEMU 7.2 dies of some that have it. */
 static bool vex_l_allowed(int map, int pp, int op)
 {
@@ -383,6 +393,8 @@ static void gen_vex(struct insn *i, int what, bool collide)
 	       (map == 1 && (op == 0xae || op == 0xf7)) || (map == 2 && op >= 0x90 && op <= 0x93));
 	if (what == OPND_RIP && map == 1 && op == 0x77)
 		op = 0x76;
+	if (vex_needs_pp1(map, op))
+		pp = 1;
 	if (!vex_l_allowed(map, pp, op))
 		l = 0;
 	if (two) {
