@@ -463,3 +463,37 @@ fn a_program_that_steps_itself_over_a_system_call_sees_the_same_trap() {
     assert_eq!(bare.regs[Reg::Ip], SITE + 3);
     assert_eq!(probed, bare);
 }
+
+#[test]
+fn far_branches_go_where_they_should() {
+    use Bitness::{Bits32, Bits64};
+    let native = Native::new();
+    let target = (SITE + 0x40) as u32;
+    let [t0, t1, t2, t3] = target.to_le_bytes();
+    for (bytes, bitness) in [
+        // Through a pointer at rbx: jmp, call, call with 64-bit operands.
+        (&[0xff, 0x2b][..], Bits64),
+        (&[0xff, 0x1b], Bits64),
+        (&[0x66, 0xff, 0x1b], Bits64),
+        (&[0xff, 0x2b], Bits32),
+        (&[0xff, 0x1b], Bits32),
+        // To an address in the instruction.
+        (&[0xea, t0, t1, t2, t3, 0x23, 0], Bits32),
+        (&[0x9a, t0, t1, t2, t3, 0x23, 0], Bits32),
+        // Back.
+        (&[0xcb], Bits64),
+        (&[0xca, 8, 0], Bits64),
+        (&[0xcb], Bits32),
+    ] {
+        let mut setup = random_setup(&mut Rng(9), bitness);
+        let selector = setup.regs[Reg::Cs] as u32;
+        let pointer = [target.to_le_bytes(), selector.to_le_bytes()].concat();
+        setup.regs[Reg::Bx] = DATA + 0x200;
+        setup.regs[Reg::Sp] = DATA + 0x400;
+        setup.data[0x200..0x208].copy_from_slice(&pointer);
+        setup.data[0x400..0x408].copy_from_slice(&pointer);
+        let path = compare(&native, &setup, &code(bytes), bitness, How::AsProbe).unwrap();
+        // With 16-bit operands, the target is nowhere.
+        assert_eq!(path.completed, bytes[0] != 0x66, "{bytes:02x?} {bitness:?}");
+    }
+}
