@@ -448,11 +448,11 @@ fn hijacked_returns_change_both_stacks() {
         assert_eq!(word(&task, 0x80), hijacked);
         assert_eq!(task.shadow, Some(vec![7, trampoline]));
         assert_eq!(regs, before);
-        // A second probe at the same frame finds the trampoline.
-        assert_eq!(
-            Backend::hijack_return(&mut regs, &mut task, trampoline),
-            Ok(trampoline)
-        );
+        // A second probe at the same frame finds the trampoline, and changes nothing.
+        task.shadow = Some(vec![7]);
+        let again = Backend::hijack_return(&mut regs, &mut task, trampoline);
+        assert_eq!(again, Ok(trampoline));
+        assert_eq!(task.shadow, Some(vec![7]));
     }
 }
 
