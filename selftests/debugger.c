@@ -379,18 +379,12 @@ static int one_call(pid_t pid, struct breakpoint *b)
 static int breakpoint_at_probe(const void *arg)
 {
 	long order = (long)arg;
-	struct breakpoint b;
 	pid_t pid = start_caller();
+	struct perf_probe p = { .loc = loc_of(target), .pid = pid, .cpu = -1 };
+	struct breakpoint b;
 	int fd = -1, i;
 
 	CHECK_EQ(one_call(pid, NULL), 0, "stops before all");
-	if (order & PROBE_FIRST) {
-		fd = perf_attach(loc_of(target), 0);
-		/* The child is older than the event, which is not inherited. */
-		close(fd);
-	}
-	struct perf_probe p = { .loc = loc_of(target), .pid = pid, .cpu = -1 };
-
 	if (order & PROBE_FIRST)
 		fd = MUST(perf_open(&p));
 	bp_set(&b, pid, target);
@@ -545,8 +539,9 @@ static int hw_watchpoint(const void *arg)
 static int watchpoint_stop(const void *arg)
 {
 	const struct site *site = arg;
+	struct bpf_counter c;
 	unsigned long pc[2];
-	int i, fd = -1;
+	int i;
 
 	if (watchpoints_hang())
 		return skip("data watchpoints hang QEMU's TCG; UPT_WATCHPOINTS=1 tries all the same");
@@ -554,8 +549,10 @@ static int watchpoint_stop(const void *arg)
 	for (i = 0; i < 2; i++) {
 		pid_t pid;
 
-		if (i)
-			fd = perf_attach(loc_of(site->pc), 0);
+		if (i) {
+			bpf_counter_load(&c, NULL);
+			multi_attach_one(&c, loc_of(site->pc), 0);
+		}
 		pid = start_site(site);
 		/* DR0 = site_data, DR7: enable, write, 8 bytes */
 		if (ptrace(PTRACE_POKEUSER, pid, offsetof(struct user, u_debugreg[0]), site_data) ||
@@ -569,7 +566,7 @@ static int watchpoint_stop(const void *arg)
 		MUST(ptrace(PTRACE_CONT, pid, 0, 0));
 		check_ends(pid);
 	}
-	CHECK_EQ(perf_count(fd), 1, "%s: hits", site->name);
+	CHECK_EQ(c.values[BV_COUNT], 1, "%s: hits", site->name);
 	CHECK_EQ(pc[1], pc[0], "%s: pc at the stop", site->name);
 	return PASS;
 }

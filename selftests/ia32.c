@@ -139,11 +139,13 @@ static int all(const void *arg)
 static int by_perf(const void *arg)
 {
 	struct loc loc = { program, sites32[0].offset };
-	int fd = perf_attach(loc, 0), ret = perf_attach(loc, PERF_RET);
+	struct perf_all entry, ret;
 
+	perf_attach_all(&entry, loc, 0);
+	perf_attach_all(&ret, loc, PERF_RET);
 	CHECK_EQ(run_program("50"), 0, "status of the program");
-	CHECK_EQ(perf_count(fd), HITS, "hits");
-	CHECK_EQ(perf_count(ret), HITS, "returns");
+	CHECK_EQ(perf_count_all(&entry), HITS, "hits");
+	CHECK_EQ(perf_count_all(&ret), HITS, "returns");
 	return PASS;
 }
 

@@ -488,9 +488,11 @@ static int two_files(const void *arg)
 static int forked(const void *arg)
 {
 	const char *path = make_lib();
-	int fd = attach(path, FN), i, status;
 	char *lib = map_lib(path);
+	struct perf_all all;
+	int i, status;
 
+	perf_attach_all(&all, (struct loc){ path, FN }, 0);
 	for (i = 0; i < 5; i++) {
 		pid_t pid = MUST(fork());
 
@@ -502,7 +504,7 @@ static int forked(const void *arg)
 		CHECK_EQ(status, 0, "child");
 	}
 	calls(lib + FN, 5);
-	CHECK_EQ(perf_count(fd), 55, "hits here and in the children");
+	CHECK_EQ(perf_count_all(&all), 55, "hits here and in the children");
 	return PASS;
 }
 

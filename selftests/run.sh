@@ -61,7 +61,7 @@ impl=$(impl_of_kernel)
 
 programs=
 for f in counts retprobe insn consumers mapping semaphore debugger seccomp ia32 \
-	 syscalls errnos callchain signals cleanup tracefs.sh ftrace.sh races; do
+	 syscalls errnos callchain signals cleanup tracefs.sh ftrace.sh races semaphore_faults; do
 	[ -x "./$f" ] || continue
 	[ -n "$("./$f" --list)" ] && programs="$programs $f"
 done

@@ -269,13 +269,16 @@ static unsigned short sem_in_data __attribute__((used, section(".data"))) = 0;
 static int executed(const void *arg)
 {
 	volatile unsigned short *s = &sem_in_data;
-	struct perf_probe p = { .loc = loc_of(traced_function), .cpu = -1, .flags = PERF_INHERIT };
+	struct loc loc = loc_of(traced_function);
+	unsigned long off = loc.offset, sem_off = loc_of((void *)s).offset;
+	struct multi m = { .path = loc.path, .offsets = &off, .ref_ctr_offsets = &sem_off, .cnt = 1 };
 	char *const argv[] = { (char *)self_path(), "--semaphore", NULL };
-	int fd, status;
+	struct bpf_counter c;
+	int link, status;
 	pid_t pid;
 
-	p.ref_ctr_offset = loc_of((void *)s).offset;
-	fd = MUST(perf_open(&p));
+	bpf_counter_load(&c, NULL);
+	link = MUST(multi_attach(&c, &m));
 	CHECK_EQ(*s, 1, "semaphore here");
 	pid = MUST(fork());
 	if (!pid) {
@@ -285,8 +288,8 @@ static int executed(const void *arg)
 	CHECK_EQ(waitpid(pid, &status, 0), pid, "waitpid");
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 101,
 	      "the executed program saw another semaphore than 1: status %#x", status);
-	CHECK_EQ(perf_count(fd), 1, "hits in the executed program");
-	close(fd);
+	CHECK_EQ(c.values[BV_COUNT], 1, "hits in the executed program");
+	close(link);
 	CHECK_EQ(*s, 0, "semaphore, detached");
 	return PASS;
 }

@@ -24,7 +24,12 @@ const char *self_path(void);
 
 /* perf */
 #define PERF_RET	0x1	/* return probe */
-#define PERF_INHERIT	0x2	/* count children and threads as well */
+/*
+ * Count children and threads as well. Not exact where a child ends: perf swaps
+ * the contexts of parent and child and may lose what comes afterwards. Tests that
+ * fork count with BPF or perf_attach_all().
+ */
+#define PERF_INHERIT	0x2
 
 struct perf_probe {
 	struct loc	loc;
