@@ -184,21 +184,6 @@ impl ConsumerList {
     }
 }
 
-impl ConsumerList {
-    /// Whether any consumer besides `but` wants hits in `mm`.
-    ///
-    /// # Context
-    ///
-    /// As [`ConsumerList::any_wants`].
-    pub(crate) fn others_want(&self, but: &CConsumer, mm: *mut bindings::mm_struct) -> bool {
-        let guard = self.lock.read();
-        let wanted = self
-            .iter_locked(&guard)
-            .any(|consumer| !ptr::eq(consumer, but) && consumer.wants(mm));
-        wanted
-    }
-}
-
 /// Walks a [`ConsumerList`].
 pub(crate) struct Iter<'g> {
     head: *mut bindings::list_head,

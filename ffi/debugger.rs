@@ -195,19 +195,25 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
     let (Some(vma), Ok(len)) = (NonNull::new(vma), u64::try_from(len)) else {
         return;
     };
-    if uprobe::none_registered() {
-        return;
-    }
     // SAFETY: by contract.
     let vma = unsafe { Vma::from_raw(vma) };
-    if !mm::has_uprobes(vma.mm()) || !vma.may_hold_probes() {
+    if !vma.may_hold_probes() {
+        return;
+    }
+    let (start, swbp_len) = (addr as u64, Isa::SWBP.len() as u64);
+    if write && len == swbp_len {
+        // SAFETY: `len` bytes by contract.
+        note_write(&vma, start, unsafe {
+            core::slice::from_raw_parts(memory.cast(), len as usize)
+        });
+    }
+    if uprobe::none_registered() || !mm::has_uprobes(vma.mm()) {
         return;
     }
     // SAFETY: the address space is in use: it is locked.
     let Some(state) = (unsafe { MmState::get(vma.mm()) }) else {
         return;
     };
-    let (start, swbp_len) = (addr as u64, Isa::SWBP.len() as u64);
     let rcu = TasksTrace::enter();
     let from = vma.offset_of(start);
     for uprobe in uprobe::in_range(vma.inode(), from..from.saturating_add(len), &rcu) {
@@ -232,7 +238,7 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
             )
         };
         if write {
-            written(state, uprobe, code, vma.mm(), vaddr, memory);
+            written(uprobe, code, vma.mm(), memory);
         } else if Isa::is_swbp(memory) && !state.debugger.contains(vaddr) {
             let original = code.bytes.iter();
             copy.iter_mut().zip(original).for_each(|(to, from)| *to = *from);
@@ -240,20 +246,22 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
     }
 }
 
-/// A debugger has written `memory` at a probed place.
-fn written(
-    state: &MmState,
-    uprobe: &Uprobe,
-    code: &Code,
-    mm: *mut bindings::mm_struct,
-    vaddr: u64,
-    memory: &mut [u8],
-) {
+/// A debugger has written as many bytes as a breakpoint has, wherever that is: a probe may come
+/// there later.
+fn note_write(vma: &Vma<'_>, vaddr: u64, memory: &[u8]) {
     if Isa::is_swbp(memory) {
-        state.debugger.insert(vaddr);
-        return;
+        // SAFETY: the address space is in use: it is locked.
+        if let Ok(state) = unsafe { MmState::get_or_make(vma.mm()) } {
+            state.debugger.insert(vaddr);
+        }
+    // SAFETY: as above.
+    } else if let Some(state) = unsafe { MmState::get(vma.mm()) } {
+        state.debugger.remove(vaddr);
     }
-    state.debugger.remove(vaddr);
+}
+
+/// A debugger has written `memory` at a probed place.
+fn written(uprobe: &Uprobe, code: &Code, mm: *mut bindings::mm_struct, memory: &mut [u8]) {
     if code.bytes.starts_with(memory) && uprobe.consumers.any_wants(mm) {
         // It has taken its own breakpoint away, not ours.
         memory.copy_from_slice(Isa::SWBP);

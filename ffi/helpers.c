@@ -642,6 +642,7 @@ __rust_helper void rust_helper_uprobes_seq_puts(struct seq_file *m, const char *
 }
 
 #ifdef CONFIG_X86
+#include <asm/debugreg.h>
 #include <asm/elf.h>
 #include <asm/mmu_context.h>
 
@@ -674,6 +675,11 @@ __rust_helper unsigned long rust_helper_uprobes_trap_nr(struct task_struct *t)
 __rust_helper void rust_helper_uprobes_set_trap_nr(struct task_struct *t, unsigned long nr)
 {
 	t->thread.trap_nr = nr;
+}
+
+__rust_helper void rust_helper_uprobes_set_virtual_dr6_step(void)
+{
+	current->thread.virtual_dr6 = DR_STEP;
 }
 
 __rust_helper bool rust_helper_uprobes_user_mode(struct pt_regs *regs)

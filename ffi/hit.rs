@@ -16,7 +16,7 @@ use uprobes_core::hit::{self, AfterStep, Found, Hit, Signal, Step, StepEnd};
 use uprobes_core::last_hit::Snapshot;
 use uprobes_core::returns::ReturnInstance;
 
-use crate::isa::{Isa, Task};
+use crate::isa::{self, Isa, Task};
 use crate::mm::{self, MmState, PAGE_MASK};
 use crate::returns;
 use crate::sync::{MmapWrite, TasksTrace};
@@ -42,16 +42,13 @@ fn current_mm() -> *mut bindings::mm_struct {
 }
 
 /// Sends `signal` to the current task.
-pub(crate) fn send(signal: Signal) {
-    // SAFETY: the current task is valid.
-    unsafe {
-        match signal {
-            Signal::ForcedTrap => bindings::force_sig(bindings::SIGTRAP as c_int),
-            Signal::ForcedIll => bindings::force_sig(bindings::SIGILL as c_int),
-            Signal::Trap => {
-                bindings::send_sig(bindings::SIGTRAP as c_int, c::uprobes_current(), 0);
-            }
-        }
+pub(crate) fn send(signal: Signal, regs: &mut Regs) {
+    match signal {
+        // SAFETY: an FFI call about the current task.
+        Signal::ForcedTrap => unsafe { bindings::force_sig(bindings::SIGTRAP as c_int) },
+        // SAFETY: as above.
+        Signal::ForcedIll => unsafe { bindings::force_sig(bindings::SIGILL as c_int) },
+        Signal::Trap => isa::send_step_trap(regs),
     }
 }
 
@@ -320,7 +317,7 @@ impl<'g> Hit for Current<'g> {
 
     #[inline]
     fn signal(&mut self, signal: Signal) {
-        send(signal);
+        send(signal, self.regs);
     }
 }
 
@@ -360,6 +357,10 @@ fn finish_step(utask: &mut Utask, end: StepEnd, regs: &mut Regs) {
             utask.stepping.progress = Progress::Stepping;
             return;
         }
+        AfterStep::Pause(signal) => {
+            utask.counted = step.vaddr;
+            Some(signal)
+        }
         AfterStep::Over(signal) => signal,
     };
     end_step(utask, current_mm());
@@ -371,7 +372,7 @@ fn finish_step(utask: &mut Utask, end: StepEnd, regs: &mut Regs) {
         if signal == Signal::ForcedIll {
             pr_warn!("uprobe: an instruction could not be executed out of line\n");
         }
-        send(signal);
+        send(signal, regs);
     }
 }
 

@@ -256,15 +256,6 @@ fn set_has_uprobes(mm: *mut bindings::mm_struct) {
     }
 }
 
-/// What a breakpoint that is found where one is to be installed may be.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TrapThere {
-    /// Ours, from another consumer or inherited.
-    Ours,
-    /// Somebody else's: we have none there yet.
-    Foreign,
-}
-
 /// Puts the breakpoint of `uprobe` at `vaddr`.
 ///
 /// # Errors
@@ -274,33 +265,27 @@ pub(crate) enum TrapThere {
 /// # Context
 ///
 /// The `mmap_lock` is held for writing. May sleep; takes the consumers' lock.
-pub(crate) fn install(
-    uprobe: &Uprobe,
-    vma: &Vma<'_>,
-    vaddr: u64,
-    there: TrapThere,
-) -> Result<(), Errno> {
+pub(crate) fn install(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), Errno> {
     let mm = vma.mm();
-    uprobe.code_or_make(|| read_code(uprobe, vma))?;
+    let code = uprobe.code_or_make(|| read_code(uprobe, vma))?;
 
     // SAFETY: the address space is in use: it is locked.
     let state = unsafe { MmState::get_or_make(mm) }?;
     // The breakpoint can be hit as soon as it is there.
     set_has_uprobes(mm);
-    state.semaphores.acquire(uprobe, mm)?;
-    let written = text::write(
-        vma,
-        vaddr,
-        Isa::SWBP,
-        Purpose::Install,
-        |there| !Isa::is_swbp(there),
-        || Ok(()),
-    );
+    let counted = state.semaphores.acquire(uprobe, mm)?;
+    let written = text::write(vma, vaddr, Isa::SWBP, code.insn_bytes(), Purpose::Install);
     match written {
-        Ok(Outcome::AsWanted) if there == TrapThere::Foreign => state.debugger.insert(vaddr),
-        Ok(_) => (),
+        // There was no breakpoint, so none of a debugger either.
+        Ok(Outcome::Written) => drop(state.debugger.remove(vaddr)),
+        Ok(Outcome::AsWanted) => (),
+        // The program has changed its code: what is there is not what was probed.
+        Ok(Outcome::NotOurs) if counted => state.semaphores.release(uprobe, mm),
+        Ok(Outcome::NotOurs) => (),
         Err(err) => {
-            state.semaphores.release(uprobe, mm);
+            if counted {
+                state.semaphores.release(uprobe, mm);
+            }
             return Err(err);
         }
     }
@@ -322,15 +307,13 @@ pub(crate) fn remove(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), E
     };
     // SAFETY: the address space is in use: it is locked.
     let state = unsafe { MmState::get(vma.mm()) };
-    if state.is_some_and(|state| state.debugger.remove(vaddr)) {
+    if state.is_some_and(|state| state.debugger.contains(vaddr)) {
         // The byte is a debugger's breakpoint too, which stays.
         state.inspect(|state| state.semaphores.release(uprobe, vma.mm()));
         return Ok(());
     }
     let original = code.bytes.get(..Isa::SWBP.len()).ok_or(Errno::EINVAL)?;
-    let written =
-        text::write(vma, vaddr, original, Purpose::Remove, Isa::is_swbp, || Ok(()));
-    match written {
+    match text::write(vma, vaddr, original, code.insn_bytes(), Purpose::Remove) {
         Ok(Outcome::Written | Outcome::AsWanted | Outcome::NotOurs) => (),
         // There is no such page (any more), so no breakpoint in it.
         Err(Errno::EFAULT) => (),
@@ -443,9 +426,10 @@ pub(crate) unsafe fn can_be_read(inode: *mut bindings::inode) -> bool {
 /// Puts the breakpoints of every uprobe that is wanted into `vma`.
 ///
 /// Errors are not told to anybody: the program has its mapping, probes that cannot be there are
-/// not.
-fn install_all(vma: &Vma<'_>) {
+/// not. Answers whether there was a page for each: one beyond the end of the file may come yet.
+fn install_all(vma: &Vma<'_>) -> bool {
     let mm = vma.mm();
+    let mut complete = true;
     let rcu = TasksTrace::enter();
     for uprobe in uprobe::in_range(vma.inode(), vma.offsets(vma.start(), vma.end()), &rcu) {
         // SAFETY: the current task is valid.
@@ -460,9 +444,10 @@ fn install_all(vma: &Vma<'_>) {
         if let (Some(vaddr), true) =
             (vma.vaddr_of(uprobe.offset()), uprobe.consumers.any_wants(mm))
         {
-            let _ = install(&uprobe, vma, vaddr, TrapThere::Ours);
+            complete &= install(&uprobe, vma, vaddr) != Err(Errno::EFAULT);
         }
     }
+    complete
 }
 
 /// A new mapping, or one that has grown or changed.
@@ -538,14 +523,23 @@ pub(crate) unsafe extern "C" fn uprobe_munmap(
 /// If only the pages went (`MADV_DONTNEED`, truncation) the breakpoints must come back; the hook
 /// runs before they go and cannot wait, so the work is left to the task on its way back to user
 /// space, or to a worker if the pages were taken by somebody else.
+///
+/// A file that was truncated has no page for its breakpoints until somebody writes it again; no
+/// hook tells of that, so the repair is tried again, less and less often.
 #[repr(C)]
 struct Rescan {
     task_work: bindings::callback_head,
-    work: bindings::work_struct,
+    work: bindings::delayed_work,
     mm: *mut bindings::mm_struct,
+    /// Jiffies until the next try, if this one finds no page.
+    delay: usize,
 }
 
 impl Rescan {
+    /// The first pause and the longest.
+    const PAUSES: core::ops::RangeInclusive<usize> =
+        1 + bindings::HZ as usize / 100..=bindings::HZ as usize;
+
     fn schedule(mm: *mut bindings::mm_struct) {
         // The hook may run under spinning locks of the page cache's mappings.
         let Ok(this) = KBox::<Rescan>::new_uninit(GFP_NOWAIT | __GFP_ZERO) else {
@@ -556,6 +550,8 @@ impl Rescan {
         unsafe {
             bindings::mmgrab(mm);
             (*this).mm = mm;
+            (*this).delay = *Self::PAUSES.start();
+            c::uprobes_init_delayed_work(&raw mut (*this).work, Some(Self::from_worker));
             let current = c::uprobes_current();
             if c::uprobes_task_mm(current) == mm {
                 c::uprobes_init_task_work(&raw mut (*this).task_work, Some(Self::from_task));
@@ -563,8 +559,7 @@ impl Rescan {
                     return;
                 }
             }
-            c::uprobes_init_work(&raw mut (*this).work, Some(Self::from_worker));
-            c::uprobes_schedule_work(&raw mut (*this).work);
+            c::uprobes_schedule_delayed_work(&raw mut (*this).work, 0);
         }
     }
 
@@ -574,43 +569,51 @@ impl Rescan {
     }
 
     unsafe extern "C" fn from_worker(work: *mut bindings::work_struct) {
-        // SAFETY: the work is a member of a `Rescan` from `schedule`.
+        let work = work.cast::<bindings::delayed_work>();
+        // SAFETY: the work is the first member of the delayed work of a `Rescan` from `schedule`.
         unsafe { Self::run(kernel::container_of!(work, Rescan, work)) };
     }
 
     /// # Safety
     ///
-    /// `this` comes from [`Rescan::schedule`] and is used once.
+    /// `this` comes from [`Rescan::schedule`] and is given up.
     unsafe fn run(this: *mut Rescan) {
-        // SAFETY: by contract.
-        let mm = unsafe { KBox::from_raw(this) }.mm;
-        // SAFETY: `schedule` kept the `mm`; users are taken only if it still has some.
+        // SAFETY: by contract; `schedule` kept the `mm`, and users are taken only if it still has
+        // some.
         unsafe {
+            let mm = (*this).mm;
             if bindings::mmget_not_zero(mm) {
-                if let Some(mm) = NonNull::new(mm) {
-                    rescan(mm);
-                }
+                let complete = NonNull::new(mm).is_none_or(|mm| rescan(mm));
                 bindings::mmput(mm);
+                if !complete {
+                    let delay = (*this).delay;
+                    (*this).delay = delay.saturating_mul(2).min(*Self::PAUSES.end());
+                    c::uprobes_schedule_delayed_work(&raw mut (*this).work, delay);
+                    return;
+                }
             }
             bindings::mmdrop(mm);
+            drop(KBox::from_raw(this));
         }
     }
 }
 
-/// Brings breakpoints and semaphores back where they are wanted and missing.
+/// Brings breakpoints and semaphores back where they are wanted and missing. Answers whether there
+/// was a page for each breakpoint.
 ///
 /// # Safety
 ///
 /// The caller keeps users of `mm`.
-unsafe fn rescan(mm: NonNull<bindings::mm_struct>) {
+unsafe fn rescan(mm: NonNull<bindings::mm_struct>) -> bool {
     // SAFETY: by contract.
     let Some(lock) = (unsafe { MmapWrite::lock_killable(mm) }) else {
-        return;
+        return true;
     };
     // SAFETY: valid and locked.
     if !unsafe { c::uprobes_is_stable_address_space(mm.as_ptr()) } {
-        return;
+        return true;
     }
+    let mut complete = true;
     for vma in vmas(&lock) {
         if vma.may_hold_semaphores() {
             // SAFETY: the address space has users by contract.
@@ -619,9 +622,10 @@ unsafe fn rescan(mm: NonNull<bindings::mm_struct>) {
             }
         }
         if vma.wants_probes() {
-            install_all(&vma);
+            complete &= install_all(&vma);
         }
     }
+    complete
 }
 
 /// Fork begins to copy an address space.

@@ -135,7 +135,7 @@ impl Semaphores {
     }
 
     /// A breakpoint of `uprobe` goes into `mm`: increments its semaphore, now or when it is mapped,
-    /// unless that was done before.
+    /// unless that was done before. Answers whether it was not.
     ///
     /// # Errors
     ///
@@ -148,10 +148,10 @@ impl Semaphores {
         &self,
         uprobe: &Uprobe,
         mm: *mut bindings::mm_struct,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         let offset = uprobe.ref_ctr_offset();
         if offset == 0 || self.records().any(|record| record.uprobe == uprobe.id()) {
-            return Ok(());
+            return Ok(false);
         }
         let state = match find_counter(uprobe.inode(), offset, mm) {
             None => State::Pending,
@@ -161,7 +161,7 @@ impl Semaphores {
         if let State::Applied(vaddr) = state {
             add(mm, vaddr, 1).inspect_err(|_| drop(self.take(uprobe.id())))?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// The breakpoint of `uprobe` goes out of `mm`: takes its increment back.
@@ -176,8 +176,10 @@ impl Semaphores {
         let Some(record) = self.take(uprobe.id()) else {
             return;
         };
-        let (State::Applied(vaddr) | State::Suspect(vaddr)) = record.state.get() else {
-            return;
+        let vaddr = match record.state.get() {
+            State::Applied(vaddr) => vaddr,
+            State::Suspect(vaddr) if text::is_private(mm, vaddr & PAGE_MASK) => vaddr,
+            State::Suspect(_) | State::Pending => return,
         };
         // The program may have unmapped the counter, or put something else there.
         if find_counter(record.inode, record.offset, mm) == Some(vaddr) {
@@ -196,22 +198,25 @@ impl Semaphores {
             let Some(vaddr) = vma.vaddr_of(record.offset) else {
                 continue;
             };
-            let apply = match record.state.get() {
+            let apply = match self.state_of(record) {
                 State::Pending => true,
                 State::Applied(_) => false,
-                State::Suspect(was) => {
-                    if was == vaddr && text::is_private(vma.mm(), vaddr & PAGE_MASK) {
-                        self.set(record, State::Applied(vaddr));
-                        false
-                    } else {
-                        true
-                    }
+                // The page may have moved with its mapping.
+                State::Suspect(_) if text::is_private(vma.mm(), vaddr & PAGE_MASK) => {
+                    self.set(record, State::Applied(vaddr));
+                    false
                 }
+                State::Suspect(_) => true,
             };
             if apply && add(vma.mm(), vaddr, 1).is_ok() {
                 self.set(record, State::Applied(vaddr));
             }
         }
+    }
+
+    fn state_of(&self, record: &Record) -> State {
+        let _guard = self.lock.lock();
+        record.state.get()
     }
 
     fn set(&self, record: &Record, state: State) {
@@ -242,7 +247,8 @@ impl Semaphores {
     pub(crate) fn inherit(&self, parent: &Semaphores) {
         for record in parent.records() {
             // Without memory the child's counter keeps the increment.
-            let _ = self.push(record.uprobe, record.inode, record.offset, record.state.get());
+            let state = parent.state_of(record);
+            let _ = self.push(record.uprobe, record.inode, record.offset, state);
         }
     }
 }

@@ -15,7 +15,7 @@ use uprobes_core::errno::Errno;
 
 use crate::consumer::CConsumer;
 use crate::isa::Isa;
-use crate::mm::{self, TrapThere, Vma, PAGE_SIZE};
+use crate::mm::{self, Vma, PAGE_SIZE};
 use crate::sync::{self, MmapWrite, NoFork, WriteGuard};
 use crate::uprobe::{Uprobe, UprobeRef};
 
@@ -158,12 +158,7 @@ fn at_place(uprobe: &Uprobe, place: &Place, change: Change<'_>) -> Result<(), Er
     }
     match change {
         Change::Install(consumer) if consumer.wants(mm) => {
-            let there = if uprobe.consumers.others_want(consumer, mm) {
-                TrapThere::Ours
-            } else {
-                TrapThere::Foreign
-            };
-            mm::install(uprobe, &vma, place.vaddr, there)
+            mm::install(uprobe, &vma, place.vaddr)
         }
         Change::Remove if mm::has_uprobes(mm) && !uprobe.consumers.any_wants(mm) => {
             mm::remove(uprobe, &vma, place.vaddr)

@@ -299,7 +299,7 @@ fn take_from_others(
 pub(crate) fn on_return(regs: &mut Regs, _user: &mut Task) {
     if handle(regs).is_none() {
         pr_warn_once!("a task went to the return trampoline by itself\n");
-        hit::send(Signal::ForcedIll);
+        hit::send(Signal::ForcedIll, regs);
     }
 }
 

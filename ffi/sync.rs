@@ -100,7 +100,7 @@ impl SpinLock {
     pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_>> {
         // SAFETY: the lock is initialised.
         let taken = unsafe { c::uprobes_spin_trylock(self.0.get()) } != 0;
-        taken.then_some(SpinGuard(self, NotThreadSafe))
+        taken.then(|| SpinGuard(self, NotThreadSafe))
     }
 }
 
@@ -236,7 +236,7 @@ impl MmapWrite {
     pub(crate) unsafe fn lock_killable(mm: NonNull<bindings::mm_struct>) -> Option<Self> {
         // SAFETY: `mm` is valid by contract.
         let ret = unsafe { c::uprobes_mmap_write_lock_killable(mm.as_ptr()) };
-        (ret == 0).then_some(Self(mm))
+        (ret == 0).then(|| Self(mm))
     }
 
     /// The locked address space.

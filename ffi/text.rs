@@ -12,8 +12,10 @@ use kernel::bindings;
 use kernel::sync::barrier::{smp_mb, Write};
 
 use uprobes_bindings as c;
+use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
 
+use crate::isa::Isa;
 use crate::mm::{Vma, PAGE_MASK, PAGE_SIZE};
 
 /// A page of memory, mapped into the kernel for as long as the value lives.
@@ -72,7 +74,7 @@ pub(crate) unsafe fn copy_to_page(page: *mut bindings::page, addr: u64, from: &[
 ///
 /// As [`copy_to_page`].
 pub(crate) unsafe fn update_page(page: *mut bindings::page, addr: u64, from: &[u8]) {
-    let mut there = [0; uprobes_core::arch::MAX_INSN_BYTES];
+    let mut there = [0; MAX_INSN_BYTES];
     if let Some(there) = there.get_mut(..from.len()) {
         // SAFETY: by contract.
         unsafe { copy_from_page(page, addr, there) };
@@ -103,7 +105,7 @@ pub(crate) enum Outcome {
     Written,
     /// The bytes that are there need no change.
     AsWanted,
-    /// The process has no page of its own there, so nothing of ours is in it.
+    /// The process has no page of its own there, or code of its own: nothing of ours is in it.
     NotOurs,
 }
 
@@ -171,15 +173,15 @@ enum Attempt {
     BreakCow,
 }
 
-/// Writes `bytes` at `vaddr` if `needed` says so of the bytes that are there.
+/// Writes `bytes`, a breakpoint or the start of the original instruction `insn`, at `vaddr`.
 ///
-/// `before` runs once, when it is clear that the change is due; its error ends the work. `bytes`
-/// must not cross a page.
+/// An installation is made only where the instruction is what the file has; `bytes` must not cross
+/// a page, and of `insn` what lies in the next page is not looked at.
 ///
 /// # Errors
 ///
-/// `EFAULT` where there is no page to be had (beyond the end of the file, say), `ENOMEM`, `EINTR`
-/// after a fatal signal, and what `before` gives.
+/// `EFAULT` where there is no page to be had (beyond the end of the file, say), `ENOMEM`, and
+/// `EINTR` after a fatal signal.
 ///
 /// # Context
 ///
@@ -188,9 +190,8 @@ pub(crate) fn write(
     vma: &Vma<'_>,
     vaddr: u64,
     bytes: &[u8],
+    insn: &[u8],
     purpose: Purpose,
-    needed: impl Fn(&[u8]) -> bool,
-    mut before: impl FnMut() -> Result<(), Errno>,
 ) -> Result<Outcome, Errno> {
     let page_addr = vaddr & PAGE_MASK;
     let mm = vma.mm();
@@ -198,7 +199,6 @@ pub(crate) fn write(
         Purpose::Install => Access::Poke,
         Purpose::Remove => Access::Peek,
     };
-    let mut prepared = false;
 
     if !vma.is_cow() {
         return Err(Errno::EINVAL);
@@ -206,19 +206,18 @@ pub(crate) fn write(
     loop {
         let page = PageRef::get(mm, page_addr, access)?;
 
-        let mut there = [0; uprobes_core::arch::MAX_INSN_BYTES];
-        let there = there.get_mut(..bytes.len()).ok_or(Errno::EINVAL)?;
+        let in_page = (page_addr + PAGE_SIZE - vaddr).min(insn.len() as u64) as usize;
+        let mut there = [0; MAX_INSN_BYTES];
+        let there = there.get_mut(..in_page).ok_or(Errno::EINVAL)?;
         // SAFETY: a reference of the page is held.
         unsafe { copy_from_page(page.0, vaddr, there) };
-        if !needed(there) {
-            return Ok(Outcome::AsWanted);
+        match (purpose, Isa::is_swbp(there)) {
+            (Purpose::Install, true) | (Purpose::Remove, false) => return Ok(Outcome::AsWanted),
+            (Purpose::Install, false) if !insn.starts_with(there) => return Ok(Outcome::NotOurs),
+            _ => (),
         }
         if !page.is_private() {
             return Ok(Outcome::NotOurs);
-        }
-        if !prepared {
-            before()?;
-            prepared = true;
         }
 
         match attempt(vma, &page, vaddr, bytes, purpose) {

@@ -47,6 +47,13 @@ pub(crate) struct Code {
     pub(crate) analysis: Analysis<Insn>,
 }
 
+impl Code {
+    /// The bytes of the instruction alone.
+    pub(crate) fn insn_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.analysis.len)).unwrap_or(&self.bytes)
+    }
+}
+
 /// A probed place in a file.
 ///
 /// # Invariants
@@ -239,7 +246,7 @@ impl Uprobe {
         // SAFETY: the count is initialised.
         let got = unsafe { c::uprobes_refcount_inc_not_zero(self.refs.get()) };
         // INVARIANT: the reference taken goes to the result.
-        got.then_some(UprobeRef(NonNull::from(self)))
+        got.then(|| UprobeRef(NonNull::from(self)))
     }
 
     /// The address that C code knows the uprobe by.

@@ -81,7 +81,11 @@ pub(super) fn post<T: UserTask>(
         Fixup::Syscall => !is_after_syscall(regs, xol_vaddr),
         _ => false,
     };
-    let outcome = fix_up(insn, regs, task, state, bp_vaddr, xol_vaddr);
+    let outcome = if insn.fixup == Fixup::Next && regs[Reg::Ip] == xol_vaddr {
+        Ok(Stepped::Partial)
+    } else {
+        fix_up(insn, regs, task, state, bp_vaddr, xol_vaddr)
+    };
     if !matches!(outcome, Ok(Stepped::Done { .. })) {
         regs[Reg::Ip] = bp_vaddr;
     }

@@ -119,6 +119,9 @@ pub enum Stepped {
     /// The instruction is not complete yet (a repeated string instruction after one of its
     /// iterations): let the hardware step once more in the same slot.
     Again,
+    /// As [`Stepped::Again`], but the program itself is being single-stepped and has a trap to
+    /// come, at the address of the instruction, which then goes on.
+    Partial,
     /// The instruction must start over at its own address.
     Restart,
 }

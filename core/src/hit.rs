@@ -207,6 +207,9 @@ pub enum AfterStep {
     Over(Option<Signal>),
     /// The instruction is not complete; the task goes on in its slot.
     Continue,
+    /// The step is over, but not the instruction, which goes on at its own address once the signal
+    /// has been dealt with: that is no new hit.
+    Pause(Signal),
 }
 
 /// Repairs the registers at the end of a step.
@@ -232,6 +235,10 @@ pub fn on_step_end<A: Arch, T: UserTask>(
                     AfterStep::Over(None)
                 }
                 Ok(Stepped::Again) => AfterStep::Continue,
+                Ok(Stepped::Partial) => {
+                    A::set_ip(regs, vaddr);
+                    AfterStep::Pause(Signal::Trap)
+                }
                 Err(_) => {
                     A::set_ip(regs, vaddr);
                     AfterStep::Over(Some(Signal::ForcedIll))
@@ -369,6 +376,7 @@ mod tests {
             match insn {
                 0xa0 => Ok(Stepped::Again),
                 0xb0 => Ok(Stepped::Restart),
+                0xc0 => Ok(Stepped::Partial),
                 0xe0 => Err(Errno::EINVAL),
                 _ => Ok(Stepped::Done {
                     trap: regs.stepping,
@@ -550,6 +558,12 @@ mod tests {
         let ends = [
             (0xa0, StepEnd::Trapped, AfterStep::Continue, SITE + 1),
             (0xb0, StepEnd::Trapped, AfterStep::Over(None), SITE),
+            (
+                0xc0,
+                StepEnd::Trapped,
+                AfterStep::Pause(Signal::Trap),
+                SITE,
+            ),
             (
                 0xe0,
                 StepEnd::Trapped,

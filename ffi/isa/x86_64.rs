@@ -148,6 +148,15 @@ impl Task {
     }
 }
 
+/// Sends the trap of a single-stepped program, as the exception would.
+pub(crate) fn send_step_trap(regs: &mut PtRegs) {
+    // SAFETY: FFI calls about the current task, whose registers these are.
+    unsafe {
+        c::uprobes_set_virtual_dr6_step();
+        bindings::send_sigtrap(ptr::from_mut(regs).cast(), 0, bindings::TRAP_TRACE as c_int);
+    }
+}
+
 fn user(addr: u64) -> *mut c_void {
     ptr::without_provenance_mut(addr as usize)
 }
@@ -351,7 +360,7 @@ pub(crate) unsafe extern "C" fn uprobes_rs_sys_uretprobe(regs: *mut bindings::pt
     match result {
         Ok(ax) => ax as c_long,
         Err(uretprobe::Forged) => {
-            hit::send(Signal::ForcedIll);
+            hit::send(Signal::ForcedIll, regs);
             -1
         }
     }
