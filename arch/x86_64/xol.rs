@@ -68,8 +68,8 @@ pub(super) fn post<T: UserTask>(
     xol_vaddr: u64,
 ) -> Result<Stepped, Errno> {
     if insn.fixup == Fixup::Next && regs[Reg::Ip] == xol_vaddr && !state.tf {
-        // A string instruction between two of its iterations; everything stays armed. One that is
-        // being stepped owes a trap for each iteration, at its own address, and starts over.
+        // A string instruction between two of its iterations; everything stays armed. Where the
+        // program is being stepped, a trap is due for each iteration (`Stepped::Partial` below).
         return Ok(Stepped::Again);
     }
     task.set_fault_code(state.fault_code);

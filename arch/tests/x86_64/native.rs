@@ -458,6 +458,11 @@ impl Native {
             assert!(!Backend::xol_was_trapped(task));
             match Backend::post_xol(insn, regs, task, &mut state, SITE, slot).unwrap() {
                 Stepped::Again => continue,
+                Stepped::Partial => {
+                    assert_eq!(task.fault_code, 77);
+                    self.set_regs(regs);
+                    return Some(self.trap(regs));
+                }
                 Stepped::Restart => {
                     path.restarts += 1;
                     return None;
