@@ -178,7 +178,11 @@ static int singlestep(const void *arg)
 	multi_attach_one(&c, loc_of(site->pc), 0);
 	step_through(start_site(site), &probed);
 	check_same_steps(site, &probed, &bare);
-	CHECK_EQ(c.values[BV_COUNT], 1, "%s: hits", site->name);
+	/* A repeated instruction stops once an iteration, and is entered anew each time. */
+	if (!strncmp(site->name, "rep", 3) && site->fault)
+		CHECK(c.values[BV_COUNT] >= 1, "%s: no hit", site->name);
+	else
+		CHECK_EQ(c.values[BV_COUNT], 1, "%s: hits", site->name);
 	return PASS;
 }
 
@@ -500,8 +504,11 @@ static int hw_breakpoint(const void *arg)
 	return PASS;
 }
 
-/* QEMU 7.2 without KVM: the whole guest hangs at the first hit, probed or not. */
-static bool watchpoints_hang(void)
+/*
+ * QEMU 7.2 without KVM: the whole guest hangs when a store to a watched address
+ * is single-stepped, be it by a probe, a debugger or the program itself.
+ */
+static bool stepped_watchpoints_hang(void)
 {
 	char line[256];
 	bool tcg = false;
@@ -519,8 +526,8 @@ static int hw_watchpoint(const void *arg)
 	const struct site *site = arg;
 	int hw, fd, bare;
 
-	if (watchpoints_hang())
-		return skip("data watchpoints hang QEMU's TCG; UPT_WATCHPOINTS=1 tries all the same");
+	if (stepped_watchpoints_hang())
+		return skip("stepping a watched store hangs QEMU's TCG; UPT_WATCHPOINTS=1 tries it");
 	hw = hw_event(site_data, HW_BREAKPOINT_W, HW_BREAKPOINT_LEN_8);
 	if (hw < 0)
 		return skip("no hardware watchpoints here");
@@ -535,6 +542,37 @@ static int hw_watchpoint(const void *arg)
 	return PASS;
 }
 
+/* The store is beside the probe. */
+extern const char watch_fn[], watch_before[], watch_after[];
+asm(".pushsection .text.sites, \"ax\", @progbits\n"
+    ".globl watch_fn, watch_before, watch_after\n"
+    "watch_fn: watch_before: nop\n"
+    "mov %rdx, site_data(%rip)\n"
+    "watch_after: lea 1(%rdx), %rax\n"
+    "ret\n"
+    ".popsection");
+
+static int watchpoint_beside(const void *arg)
+{
+	int hw = hw_event(site_data, HW_BREAKPOINT_W, HW_BREAKPOINT_LEN_8), i;
+	struct cpu_regs regs = { .flags = 2 };
+	struct bpf_counter c;
+
+	if (hw < 0)
+		return skip("no hardware watchpoints here");
+	bpf_counter_load(&c, NULL);
+	multi_attach_one(&c, loc_of(arg), 0);
+	multi_attach_one(&c, loc_of(watch_fn), MULTI_RETURN);
+	for (i = 1; i <= HW_RUNS; i++) {
+		regs.gpr[RDX] = i;
+		site_call(watch_fn, &regs);
+		CHECK_EQ(regs.gpr[RAX], i + 1, "result");
+		CHECK_EQ(perf_count(hw), i, "hits of the watchpoint");
+		CHECK_EQ(c.values[BV_COUNT], 2 * i, "hits of the probes");
+	}
+	return PASS;
+}
+
 /* A debugger's watchpoint: where does the program stop? */
 static int watchpoint_stop(const void *arg)
 {
@@ -543,8 +581,8 @@ static int watchpoint_stop(const void *arg)
 	unsigned long pc[2];
 	int i;
 
-	if (watchpoints_hang())
-		return skip("data watchpoints hang QEMU's TCG; UPT_WATCHPOINTS=1 tries all the same");
+	if (stepped_watchpoints_hang())
+		return skip("stepping a watched store hangs QEMU's TCG; UPT_WATCHPOINTS=1 tries it");
 
 	for (i = 0; i < 2; i++) {
 		pid_t pid;
@@ -618,9 +656,14 @@ int main(int argc, char **argv)
 	static const char *const some[] = { "nop", "push", "call", "ret", "add", "riprel_store" };
 	int i;
 
-	for (i = 0; i < nr_sites; i++)
-		/* A stepped pushf shows the trace flag with or without a probe. */
-		add_test(strcmp(sites[i].name, "pushf") ? sites[i].fault : NULL, singlestep, &sites[i], "single-step %s", sites[i].name);
+	for (i = 0; i < nr_sites; i++) {
+		const char *fault = sites[i].fault;
+
+		/* Wrong on C, but not under a debugger: pushf shows its flag then, too. */
+		if (fault && !strcmp(fault, "F.2") && strcmp(sites[i].name, "syscall"))
+			fault = NULL;
+		add_test(fault, singlestep, &sites[i], "single-step %s", sites[i].name);
+	}
 	for (i = 0; i < 6; i++)
 		add_test("F.5", singlestep_siginfo, site_by_name(some[i]),
 			 "siginfo of a single-step, %s", some[i]);
@@ -643,6 +686,8 @@ int main(int argc, char **argv)
 	for (i = 0; i < 6; i++)
 		add_test(NULL, hw_breakpoint, site_by_name(some[i]),
 			 "hardware breakpoint at the probe, %s", some[i]);
+	add_test(NULL, watchpoint_beside, watch_before, "watchpoint after the probe");
+	add_test(NULL, watchpoint_beside, watch_after, "watchpoint before the probe");
 	add_test(NULL, hw_watchpoint, site_by_name("riprel_store"), "watchpoint, riprel_store");
 	add_test(NULL, hw_watchpoint, site_by_name("riprel_add"), "watchpoint, riprel_add");
 	add_test(NULL, watchpoint_stop, site_by_name("riprel_store"),

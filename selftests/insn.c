@@ -360,7 +360,7 @@ int main(int argc, char **argv)
 {
 	unsigned int i;
 
-	set_timeout(full_run() ? 300 : 30);
+	set_timeout(full_run() ? 180 : 30);
 	for (i = 0; i < sizeof(insn_classes) / sizeof(insn_classes[0]); i++)
 		add_test(insn_classes[i].fault, matrix, &insn_classes[i], "%s", insn_classes[i].name);
 	return run_tests(argc, argv);

@@ -533,7 +533,8 @@ static void gen_nop(struct insn *i)
 		} else {
 			maybe_66(i);
 			put(i, 0x0f);
-			put(i, 0x18 + rnd(8));
+			/* 19 and 1d are nops too, but not to the kernel's decoder */
+			put(i, "\x18\x1c\x1e\x1f"[rnd(4)]);
 			put_modrm(i, -1, OPND_REG | OPND_MEM, false);
 		}
 	}
@@ -627,8 +628,8 @@ static const struct insn_class insn_classes[] = {
 	{ "integer, RIP-relative", NULL, K_ALU, OPND_RIP, true, 100 },
 	{ "0F map", NULL, K_0F, ANY, false, 50 },
 	{ "0F map, RIP-relative", NULL, K_0F, OPND_RIP, false, 50 },
-	{ "0F38 and 0F3A maps", NULL, K_0F38, ANY, false, 50 },
-	{ "0F38 and 0F3A maps, RIP-relative", NULL, K_0F38, OPND_RIP, false, 50 },
+	{ "0F38 and 0F3A maps", NULL, K_0F38, ANY, false, 25 },
+	{ "0F38 and 0F3A maps, RIP-relative", NULL, K_0F38, OPND_RIP, false, 25 },
 	{ "VEX", NULL, K_VEX, ANY, false, 10 },
 	{ "VEX, RIP-relative", NULL, K_VEX, OPND_RIP, false, 10 },
 	{ "VEX, opcode like a branch", "F.1", K_VEX_COLLIDE, ANY, false, 10 },
