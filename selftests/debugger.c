@@ -548,7 +548,8 @@ asm(".pushsection .text.sites, \"ax\", @progbits\n"
     ".globl watch_fn, watch_before, watch_after\n"
     "watch_fn: watch_before: nop\n"
     "mov %rdx, site_data(%rip)\n"
-    "watch_after: lea 1(%rdx), %rax\n"
+    "watch_after: nop\n"	/* not stepped: QEMU's #DB of the step tells of the watchpoint again */
+    "lea 1(%rdx), %rax\n"
     "ret\n"
     ".popsection");
 
