@@ -21,6 +21,8 @@ void worker_start(struct worker *w, long (*fn)(long))
 	if (w->pid) {
 		close(w->order[0]);
 		close(w->answer[1]);
+		/* Back when the child has let go of all that it inherited. */
+		CHECK_EQ(read(w->answer[0], &answer, sizeof(answer)), sizeof(answer), "worker");
 		return;
 	}
 	/*
@@ -32,6 +34,9 @@ void worker_start(struct worker *w, long (*fn)(long))
 	close_range(5, ~0U, 0);
 	w->order[0] = 3;
 	w->answer[1] = 4;
+	answer = 0;
+	if (write(w->answer[1], &answer, sizeof(answer)) != sizeof(answer))
+		_exit(1);
 	while (read(w->order[0], &order, sizeof(order)) == sizeof(order)) {
 		answer = fn(order);
 		if (write(w->answer[1], &answer, sizeof(answer)) != sizeof(answer))
