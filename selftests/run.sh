@@ -59,9 +59,18 @@ splats() { dmesg | grep -cE 'cut here|BUG:|KASAN|KFENCE|possible (circular|recur
 
 impl=$(impl_of_kernel)
 
+# Debug kernels are slow.
+if [ -z "$UPT_SLOW" ] && grep -qE ' (kasan_report|lockdep_init)$' /proc/kallsyms; then
+	UPT_SLOW=5
+	export UPT_SLOW
+fi
+leaks=/sys/kernel/debug/kmemleak
+[ -w $leaks ] && echo clear >$leaks
+
 programs=
 for f in counts retprobe insn consumers mapping semaphore debugger seccomp ia32 \
-	 syscalls errnos callchain signals cleanup tracefs.sh ftrace.sh races semaphore_faults; do
+	 syscalls errnos callchain signals cleanup tracefs.sh ftrace.sh nomem races \
+	 semaphore_faults; do
 	[ -x "./$f" ] || continue
 	[ -n "$("./$f" --list)" ] && programs="$programs $f"
 done
@@ -69,7 +78,9 @@ done
 
 set -- $programs
 echo "KTAP version 1"
-echo "1..$(($# + 2))"
+extra=2
+[ -w $leaks ] && extra=3
+echo "1..$(($# + extra))"
 nr=1
 failed=0
 
@@ -92,6 +103,17 @@ for prog in $programs; do
 	"./$prog"
 	result $? "$prog"
 done
+
+# kmemleak wants a second look and some seconds before it believes in a leak.
+if [ -w $leaks ]; then
+	sleep 6
+	echo scan >$leaks
+	sleep 6
+	echo scan >$leaks
+	sed 's/^/# /' $leaks
+	[ -z "$(cat $leaks)" ]
+	result $? "no leak found by kmemleak"
+fi
 
 # A splat is a failure of its own, whatever the tests say.
 after=$(splats)

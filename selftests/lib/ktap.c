@@ -50,6 +50,14 @@ void set_timeout(int secs)
 	timeout_secs = secs;
 }
 
+/* Debug kernels take their time: UPT_SLOW=n makes all limits n times as long. */
+static int slowness(void)
+{
+	const char *s = getenv("UPT_SLOW");
+
+	return s && atoi(s) > 0 ? atoi(s) : 1;
+}
+
 void add_test(const char *fault, test_fn fn, const void *arg, const char *fmt, ...)
 {
 	struct test *t;
@@ -59,7 +67,7 @@ void add_test(const char *fault, test_fn fn, const void *arg, const char *fmt, .
 	if (!tests)
 		abort();
 	t = &tests[nr_tests++];
-	*t = (struct test){ .fn = fn, .arg = arg, .fault = fault, .secs = timeout_secs };
+	*t = (struct test){ .fn = fn, .arg = arg, .fault = fault, .secs = timeout_secs * slowness() };
 	va_start(ap, fmt);
 	if (vasprintf(&t->name, fmt, ap) < 0)
 		abort();
