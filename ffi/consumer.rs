@@ -10,7 +10,7 @@ use kernel::bindings;
 
 use uprobes_bindings as c;
 use uprobes_core::arch::Arch;
-use uprobes_core::consumer::{BadVerdict, Consumer, Verdict};
+use uprobes_core::consumer::Consumer;
 use uprobes_core::sys::{Atomic, Full, Relaxed};
 
 use crate::isa::Isa;
@@ -71,14 +71,13 @@ impl Consumer for CConsumer {
     }
 
     #[inline]
-    fn entry(&self, regs: &mut Self::Regs, cookie: &mut u64) -> Result<Verdict, BadVerdict> {
+    fn entry(&self, regs: &mut Self::Regs, cookie: &mut u64) -> i32 {
         let Some(handler) = self.raw().handler else {
-            return Ok(Verdict::Continue);
+            return 0;
         };
         // SAFETY: called in the context that `struct uprobe_consumer` promises, with the
         // registers of the current task (`Regs` is laid out as `struct pt_regs`).
-        let rc = unsafe { handler(self.0.get(), ptr::from_mut(regs).cast(), cookie) };
-        Verdict::try_from(rc)
+        unsafe { handler(self.0.get(), ptr::from_mut(regs).cast(), cookie) }
     }
 
     #[inline]

@@ -164,6 +164,9 @@ impl Drop for DebuggerTraps {
     }
 }
 
+/// Bytes that debuggers write at most to set or clear a breakpoint (`PTRACE_POKETEXT`).
+const WORD: u64 = 8;
+
 /// The prototype in `include/linux/uprobes_rs.h`.
 const _: unsafe extern "C" fn(
     *mut bindings::vm_area_struct,
@@ -201,7 +204,7 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
         return;
     }
     let (start, swbp_len) = (addr as u64, Isa::SWBP.len() as u64);
-    if write && len == swbp_len {
+    if write && len <= WORD {
         // SAFETY: `len` bytes by contract.
         note_write(&vma, start, unsafe {
             core::slice::from_raw_parts(memory.cast(), len as usize)
@@ -246,17 +249,22 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
     }
 }
 
-/// A debugger has written as many bytes as a breakpoint has, wherever that is: a probe may come
-/// there later.
-fn note_write(vma: &Vma<'_>, vaddr: u64, memory: &[u8]) {
-    if Isa::is_swbp(memory) {
-        // SAFETY: the address space is in use: it is locked.
-        if let Ok(state) = unsafe { MmState::get_or_make(vma.mm()) } {
-            state.debugger.insert(vaddr);
+/// A debugger has written a word or less, wherever that is: a probe may come there later.
+///
+/// A byte that only looks like a breakpoint is noted too and does no harm: a probe is never put
+/// where the file itself has one.
+fn note_write(vma: &Vma<'_>, start: u64, memory: &[u8]) {
+    let places = (start..).zip(memory.windows(Isa::SWBP.len()));
+    for (vaddr, bytes) in places.filter(|(vaddr, _)| vaddr % Isa::INSN_ALIGN == 0) {
+        if Isa::is_swbp(bytes) {
+            // SAFETY: the address space is in use: it is locked.
+            if let Ok(state) = unsafe { MmState::get_or_make(vma.mm()) } {
+                state.debugger.insert(vaddr);
+            }
+        // SAFETY: as above.
+        } else if let Some(state) = unsafe { MmState::get(vma.mm()) } {
+            state.debugger.remove(vaddr);
         }
-    // SAFETY: as above.
-    } else if let Some(state) = unsafe { MmState::get(vma.mm()) } {
-        state.debugger.remove(vaddr);
     }
 }
 

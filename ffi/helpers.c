@@ -645,6 +645,7 @@ __rust_helper void rust_helper_uprobes_seq_puts(struct seq_file *m, const char *
 #include <asm/debugreg.h>
 #include <asm/elf.h>
 #include <asm/mmu_context.h>
+#include <asm/prctl.h>
 
 __rust_helper bool rust_helper_uprobes_is_64bit_mm(struct mm_struct *mm)
 {
@@ -675,6 +676,15 @@ __rust_helper unsigned long rust_helper_uprobes_trap_nr(struct task_struct *t)
 __rust_helper void rust_helper_uprobes_set_trap_nr(struct task_struct *t, unsigned long nr)
 {
 	t->thread.trap_nr = nr;
+}
+
+__rust_helper bool rust_helper_uprobes_shadow_stack_enabled(void)
+{
+#ifdef CONFIG_X86_USER_SHADOW_STACK
+	return current->thread.features & ARCH_SHSTK_SHSTK;
+#else
+	return false;
+#endif
 }
 
 __rust_helper void rust_helper_uprobes_set_virtual_dr6_step(void)

@@ -32,6 +32,9 @@ struct Current<'g> {
     regs: &'g mut Regs,
     task: Task,
     mm: *mut bindings::mm_struct,
+    /// What is kept of the address space and of the task, once there is something.
+    state: Option<&'g MmState>,
+    utask: Option<&'g mut Utask>,
     rcu: &'g TasksTrace,
 }
 
@@ -70,8 +73,8 @@ impl<'g> Current<'g> {
             // SAFETY: a plain read of a counter that may change at any time.
             stamp: unsafe { ptr::read_volatile(&raw const bindings::jiffies) } as u64,
         };
-        let mut utask = task::current();
-        if let Some(known) = utask.as_ref().and_then(|utask| utask.last_hit.find(vaddr, &now)) {
+        if let Some(known) = self.utask.as_ref().and_then(|utask| utask.last_hit.find(vaddr, &now))
+        {
             // SAFETY: valid in the section that `rcu` stands for, as `LastHit` explains.
             return Some(unsafe { known.as_ref() });
         }
@@ -81,7 +84,7 @@ impl<'g> Current<'g> {
         if unsafe { c::uprobes_mmap_speculate_retry(self.mm, seq) } {
             return None;
         }
-        if let Some(utask) = &mut utask {
+        if let Some(utask) = &mut self.utask {
             utask.last_hit.remember(vaddr, now, NonNull::from(found));
         }
         Some(found)
@@ -208,6 +211,7 @@ impl<'g> Hit for Current<'g> {
     type A = Isa;
     type Task = Task;
     type Uprobe = &'g Uprobe;
+    type Insn = &'g Insn;
 
     #[inline]
     fn parts(&mut self) -> (&mut Regs, &mut Task) {
@@ -216,8 +220,7 @@ impl<'g> Hit for Current<'g> {
 
     #[inline]
     fn trampoline(&self) -> Option<u64> {
-        // SAFETY: the current task's `mm` is valid.
-        unsafe { MmState::get(self.mm) }?.xol.trampoline()
+        self.state?.xol.trampoline()
     }
 
     fn on_return(&mut self) {
@@ -233,29 +236,38 @@ impl<'g> Hit for Current<'g> {
     }
 
     #[inline]
-    fn insn(&self, uprobe: &'g Uprobe) -> Option<Insn> {
-        uprobe.code().map(|code| code.analysis.insn)
+    fn insn(&self, uprobe: &'g Uprobe) -> Option<&'g Insn> {
+        uprobe.code().map(|code| &code.analysis.insn)
     }
 
     #[inline]
     fn ensure_task_state(&mut self) -> bool {
-        task::current_or_make().is_some()
+        if self.utask.is_none() {
+            self.utask = task::current_or_make();
+        }
+        self.utask.is_some()
     }
 
     #[inline]
     fn is_debugger_trap(&self, vaddr: u64) -> bool {
-        // SAFETY: the current task's `mm` is valid.
-        unsafe { MmState::get(self.mm) }.is_some_and(|state| state.debugger.contains(vaddr))
+        self.state.is_some_and(|state| state.debugger.contains(vaddr))
     }
 
     #[inline]
     fn swap_counted(&mut self, vaddr: u64) -> u64 {
-        task::current().map_or(0, |utask| core::mem::replace(&mut utask.counted, vaddr))
+        let Some(utask) = &mut self.utask else {
+            return 0;
+        };
+        let before = utask.counted;
+        if before != vaddr {
+            utask.counted = vaddr;
+        }
+        before
     }
 
     #[inline]
     fn run_consumers(&mut self, uprobe: &'g Uprobe, vaddr: u64) {
-        let Some(utask) = task::current() else {
+        let Some(utask) = &mut self.utask else {
             return;
         };
         // For `is_uprobe_at_func_entry`; nothing but this module looks at it.
@@ -286,7 +298,7 @@ impl<'g> Hit for Current<'g> {
     }
 
     fn acquire_slot(&mut self, uprobe: &'g Uprobe, insn: &Insn) -> Result<u64, Errno> {
-        let utask = task::current().ok_or(Errno::ENOMEM)?;
+        let utask = self.utask.as_mut().ok_or(Errno::ENOMEM)?;
         // SAFETY: the current task's `mm` is valid.
         let state = unsafe { MmState::get_or_make(self.mm) }?;
         if utask.owner == 0 {
@@ -302,14 +314,14 @@ impl<'g> Hit for Current<'g> {
     }
 
     fn release_slot(&mut self) {
-        if let Some(utask) = task::current() {
+        if let Some(utask) = &mut self.utask {
             end_step(utask, self.mm);
         }
     }
 
     #[inline]
     fn begin_step(&mut self, step: Step<Isa>) {
-        if let Some(utask) = task::current() {
+        if let Some(utask) = &mut self.utask {
             utask.stepping.step.write(step);
             utask.stepping.progress = Progress::Stepping;
         }
@@ -417,7 +429,8 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
     // SAFETY: by contract; `Regs` is laid out as `pt_regs` (see `layout`).
     let regs = unsafe { &mut *regs.cast::<Regs>() };
 
-    if let Some(utask) = task::current() {
+    let mut utask = task::current();
+    if let Some(utask) = &mut utask {
         match utask.stepping.progress {
             Progress::Idle => (),
             // The instruction has gone elsewhere without a trap (`rt_sigreturn`), and hit this.
@@ -427,10 +440,14 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
         }
     }
     let rcu = TasksTrace::enter();
+    let mm = current_mm();
     hit::on_breakpoint(&mut Current {
         regs,
         task: Task::current(),
-        mm: current_mm(),
+        mm,
+        // SAFETY: the current task's `mm` is valid.
+        state: unsafe { MmState::get(mm) },
+        utask,
         rcu: &rcu,
     });
 }

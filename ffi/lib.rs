@@ -14,6 +14,8 @@ mod debugfs;
 mod debugger;
 mod hit;
 mod isa;
+#[cfg(CONFIG_UPROBES_RUST_KUNIT_TEST)]
+mod kunit;
 mod layout;
 mod mm;
 mod ref_ctr;

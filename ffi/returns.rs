@@ -210,21 +210,16 @@ unsafe fn try_prepare(
     let check = if chained { FrameCheck::ChainCall } else { FrameCheck::Call };
 
     utask.register_in(state);
-    let this: *const Utask = utask;
-    let mut returns = utask.returns();
-    let dropped = settle(&mut returns, regs, frame, check, trampoline);
-    // The instances of a chain keep the one address that the first of them found.
+    if utask.c.depth != 0 {
+        let mut returns = utask.returns();
+        let dropped = settle(&mut returns, regs, frame, check, trampoline);
+        drop(returns);
+        dropped.discard();
+    }
     let original = if chained {
-        returns.stack.original_of(returns.parked, frame)
+        first_address_of(utask, state, frame)?
     } else {
-        Some(original)
-    };
-    drop(returns);
-    dropped.discard();
-    let original = original.or_else(|| state.returns.original_of(this, frame));
-    let Some(original) = original else {
-        pr_warn_once!("a return address is the trampoline's, but nobody put it there\n");
-        return None;
+        original
     };
 
     // SAFETY: ours until it is pushed.
@@ -240,6 +235,20 @@ unsafe fn try_prepare(
     unsafe { utask.returns().stack.push(ri) };
     utask.arm_timer();
     Some(())
+}
+
+/// The address that the first instance of a chain found; all others keep it.
+#[cold]
+fn first_address_of(utask: &mut Utask, state: &MmState, frame: u64) -> Option<u64> {
+    let this: *const Utask = utask;
+    let returns = utask.returns();
+    let own = returns.stack.original_of(returns.parked, frame);
+    drop(returns);
+    let original = own.or_else(|| state.returns.original_of(this, frame));
+    if original.is_none() {
+        pr_warn_once!("a return address is the trampoline's, but nobody put it there\n");
+    }
+    original
 }
 
 /// Takes the instance that belongs to the return of `frame`.
@@ -305,10 +314,11 @@ pub(crate) fn on_return(regs: &mut Regs, _user: &mut Task) {
 
 #[inline]
 fn handle(regs: &mut Regs) -> Option<()> {
-    let utask = task::current()?;
     // SAFETY: the current task's `mm` is valid.
     let state = unsafe { MmState::get(c::uprobes_task_mm(c::uprobes_current())) }?;
     let trampoline = state.xol.trampoline()?;
+    // A thread that takes over a fibre may never have hit a probe itself.
+    let utask = task::current_or_make()?;
     let frame = Isa::frame_at_return(regs);
 
     let mut ri = match take(utask, frame) {

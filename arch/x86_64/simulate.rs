@@ -11,8 +11,71 @@ use super::regs::{flags, PtRegs, Reg};
 const PUSHF_HIDDEN: u64 = flags::RF | flags::VM;
 
 /// Does what `insn` does; see [`uprobes_core::arch::Arch::simulate`].
-#[inline]
+///
+/// What most probes are on, in 64-bit code, is done on the spot; the rest is a call away.
+#[inline(always)]
 pub(super) fn simulate<T: UserTask>(insn: &Insn, regs: &mut PtRegs, task: &mut T) -> Simulated {
+    if !insn.bits64 || !regs.is_64bit() {
+        return simulate_any(insn, regs, task);
+    }
+    let next = regs[Reg::Ip].wrapping_add(u64::from(insn.len));
+    match insn.sim {
+        Sim::Nop => {}
+        Sim::Push { src } => {
+            let sp = regs[Reg::Sp].wrapping_sub(8);
+            if task.write_u64(sp, regs[src]).is_err() {
+                return Simulated::OutOfLine;
+            }
+            regs[Reg::Sp] = sp;
+        }
+        Sim::Ret { drop } if !task.shadow_stack_enabled() => {
+            let sp = regs[Reg::Sp];
+            let Some(target) = task.read_u64(sp).ok().and_then(user_address) else {
+                return Simulated::OutOfLine;
+            };
+            regs[Reg::Sp] = sp.wrapping_add(8).wrapping_add(u64::from(drop));
+            regs[Reg::Ip] = target;
+            return Simulated::Done;
+        }
+        Sim::Mov {
+            dst,
+            src,
+            wide: true,
+        } => regs[dst] = regs[src],
+        Sim::AluImm {
+            op: Alu::Sub,
+            dst,
+            imm,
+            wide: true,
+        } => sub_wide(regs, dst, extend(imm)),
+        _ => return simulate_any(insn, regs, task),
+    }
+    regs[Reg::Ip] = next;
+    Simulated::Done
+}
+
+/// 64-bit `sub`.
+#[inline]
+fn sub_wide(regs: &mut PtRegs, dst: Reg, b: u64) {
+    let a = regs[dst];
+    let (r, borrow) = a.overflowing_sub(b);
+    let bit = |set: bool, flag: u64| if set { flag } else { 0 };
+    // CAST: the parity is that of the low byte.
+    let parity = (r as u8).count_ones() & 1 == 0;
+    let new = bit(borrow, flags::CF)
+        | bit(parity, flags::PF)
+        | (a ^ b ^ r) & flags::AF
+        | bit(r == 0, flags::ZF)
+        | r >> 63 << 7
+        | ((a ^ b) & (a ^ r)) >> 63 << 11;
+    let kept = regs[Reg::Flags] & !flags::STATUS;
+    regs[Reg::Flags] = kept | new;
+    regs[dst] = r;
+}
+
+/// As [`simulate`], every instruction in code of either width.
+#[inline(never)]
+fn simulate_any<T: UserTask>(insn: &Insn, regs: &mut PtRegs, task: &mut T) -> Simulated {
     if insn.bits64 != regs.is_64bit() {
         return Simulated::OutOfLine;
     }

@@ -78,14 +78,13 @@ pub fn enter<T: UserTask>(
     if trampoline.map(|t| t.wrapping_add(SYSCALL_END)) != Some(ip) {
         return Err(Forged);
     }
-    let mut saved = [0; SAVED_BYTES as usize];
-    task.read(regs[Reg::Sp], &mut saved)
-        .map_err(|Fault| Forged)?;
-    for (word, reg) in saved.chunks_exact(8).zip(SAVED) {
-        regs[reg] = word
-            .iter()
-            .rev()
-            .fold(0, |value, &byte| value << 8 | u64::from(byte));
+    let mut saved = [0; SAVED.len()];
+    for (word, offset) in saved.iter_mut().zip([0, 8, 16]) {
+        let at = regs[Reg::Sp].wrapping_add(offset);
+        *word = task.read_u64(at).map_err(|Fault| Forged)?;
+    }
+    for (word, reg) in saved.into_iter().zip(SAVED) {
+        regs[reg] = word;
     }
     regs[Reg::Sp] = regs[Reg::Sp].wrapping_add(SAVED_BYTES);
     regs[Reg::OrigAx] = NO_SYSCALL;
@@ -113,14 +112,13 @@ pub fn leave<T: UserTask>(
     if regs[Reg::Sp] != frame.sp || task.shadow_stack_enabled() {
         return Ok(result);
     }
-    let mut saved = [0; SAVED_BYTES as usize];
     let values = [regs[Reg::R11], regs[Reg::Cx], regs[Reg::Ip]];
-    for (word, value) in saved.chunks_exact_mut(8).zip(values) {
-        word.copy_from_slice(&value.to_le_bytes());
-    }
     regs[Reg::Sp] = frame.sp.wrapping_sub(SAVED_BYTES);
     regs[Reg::Ip] = frame.ip;
-    task.write(regs[Reg::Sp], &saved).map_err(|Fault| Forged)?;
+    for (value, offset) in values.into_iter().zip([0, 8, 16]) {
+        let at = regs[Reg::Sp].wrapping_add(offset);
+        task.write_u64(at, value).map_err(|Fault| Forged)?;
+    }
     // As `sysret` will leave them anyway, without which the kernel takes the slower `iret`.
     regs[Reg::R11] = regs[Reg::Flags];
     regs[Reg::Cx] = regs[Reg::Ip];

@@ -49,8 +49,9 @@ pub trait Consumer {
     fn has_entry(&self) -> bool;
     /// Whether there is a return handler.
     fn has_return(&self) -> bool;
-    /// Calls the entry handler. `cookie` is kept for the return handler of a session.
-    fn entry(&self, regs: &mut Self::Regs, cookie: &mut u64) -> Result<Verdict, BadVerdict>;
+    /// Calls the entry handler, if there is one, and answers its number; zero without one.
+    /// `cookie` is kept for the return handler of a session.
+    fn entry(&self, regs: &mut Self::Regs, cookie: &mut u64) -> i32;
     /// Calls the return handler for the function at `func`.
     fn ret(&self, func: u64, regs: &mut Self::Regs, cookie: Option<&mut u64>);
 
@@ -92,13 +93,12 @@ where
 
     for consumer in consumers {
         let mut cookie = 0;
-        let verdict = if consumer.has_entry() {
-            consumer.entry(regs, &mut cookie).unwrap_or_else(|bad| {
+        let verdict = match consumer.entry(regs, &mut cookie) {
+            0 => Verdict::Continue,
+            rc => Verdict::try_from(rc).unwrap_or_else(|bad| {
                 on_bad(bad);
                 Verdict::Continue
-            })
-        } else {
-            Verdict::Continue
+            }),
         };
 
         any = true;
@@ -164,11 +164,14 @@ mod tests {
         fn has_return(&self) -> bool {
             self.ret
         }
-        fn entry(&self, regs: &mut u64, cookie: &mut u64) -> Result<Verdict, BadVerdict> {
+        fn entry(&self, regs: &mut u64, cookie: &mut u64) -> i32 {
+            let Some(rc) = self.entry else {
+                return 0;
+            };
             *regs += 1;
             *cookie = self.id * 10;
             self.log.borrow_mut().push(format!("entry {}", self.id));
-            Verdict::try_from(self.entry.unwrap_or(0))
+            rc
         }
         fn ret(&self, func: u64, _regs: &mut u64, cookie: Option<&mut u64>) {
             self.log

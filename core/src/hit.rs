@@ -16,6 +16,8 @@
 
 #![forbid(unsafe_code)]
 
+use core::ops::Deref;
+
 use crate::arch::{Arch, Simulated, Stepped, UserTask};
 use crate::errno::Errno;
 
@@ -49,6 +51,8 @@ pub trait Hit {
     type Task: UserTask;
     /// A uprobe that stays valid while the hit is handled.
     type Uprobe: Copy;
+    /// Its analysed instruction, valid for as long.
+    type Insn: Copy + Deref<Target = <Self::A as Arch>::Insn>;
 
     /// Registers at the trap and access to the task.
     fn parts(&mut self) -> (&mut <Self::A as Arch>::Regs, &mut Self::Task);
@@ -59,7 +63,7 @@ pub trait Hit {
     /// Looks up what is at `vaddr`.
     fn find(&mut self, vaddr: u64) -> Found<Self::Uprobe>;
     /// The analysed instruction, or [`None`] while that is still to be done.
-    fn insn(&self, uprobe: Self::Uprobe) -> Option<<Self::A as Arch>::Insn>;
+    fn insn(&self, uprobe: Self::Uprobe) -> Option<Self::Insn>;
     /// Makes sure that the task has what handlers need; fails for want of memory.
     fn ensure_task_state(&mut self) -> bool;
     /// Whether a debugger has a breakpoint at `vaddr` too.
@@ -165,7 +169,7 @@ pub fn on_breakpoint<H: Hit>(hit: &mut H) {
                 hit.signal(Signal::Trap);
             }
         }
-        Simulated::OutOfLine => start_step(hit, uprobe, insn, vaddr),
+        Simulated::OutOfLine => start_step(hit, uprobe, *insn, vaddr),
     }
 }
 
@@ -480,6 +484,7 @@ mod tests {
         type A = Toy;
         type Task = Memory;
         type Uprobe = u8;
+        type Insn = &'static u8;
 
         fn parts(&mut self) -> (&mut Regs, &mut Memory) {
             (&mut self.regs, &mut self.memory)
@@ -494,8 +499,17 @@ mod tests {
             assert_eq!(vaddr, SITE);
             self.found
         }
-        fn insn(&self, uprobe: u8) -> Option<u8> {
-            self.analysed.then_some(uprobe)
+        fn insn(&self, uprobe: u8) -> Option<&'static u8> {
+            static INSNS: [u8; 256] = {
+                let mut all = [0; 256];
+                let mut i = 0;
+                while i < 256 {
+                    all[i] = i as u8;
+                    i += 1;
+                }
+                all
+            };
+            self.analysed.then(|| &INSNS[usize::from(uprobe)])
         }
         fn ensure_task_state(&mut self) -> bool {
             self.has_memory

@@ -216,7 +216,7 @@ impl UserTask for Task {
     #[inline]
     fn shadow_stack_enabled(&self) -> bool {
         // SAFETY: an FFI call about the current task.
-        unsafe { bindings::shstk_is_enabled() }
+        unsafe { c::uprobes_shadow_stack_enabled() }
     }
 
     #[inline]
@@ -242,6 +242,9 @@ impl UserTask for Task {
 
     #[inline]
     fn shadow_replace_top(&mut self, addr: u64) -> Result<(), Fault> {
+        if !self.shadow_stack_enabled() {
+            return Ok(());
+        }
         // SAFETY: an FFI call about the current task.
         done(unsafe { bindings::shstk_update_last_frame(addr as c_ulong) })
     }
