@@ -89,7 +89,7 @@
 	S(lock_cmpxchg, "F.3", "", "lock cmpxchg %rdx, site_data(%rip)", "")	\
 	S(nop11, "F.3", "", ".byte 0x66,0x66,0x2e,0x0f,0x1f,0x84,0,0,0,0,0", "")	\
 	S(cs_mov, "F.3", "", ".byte 0x2e\nmov %rdx, %rax", "")			\
-	S(ds_mov, "F.3", "", ".byte 0x3e\nmov 8(%rsp), %rax", "")
+	S(ds_mov, "F.3", "", ".byte 0x3e\nmov site_data(%rip), %rax", "")
 
 #define SITE_ASM(name, fault, pre, insn, post)					\
 	asm(".pushsection .text.sites, \"ax\", @progbits\n"			\
