@@ -136,7 +136,7 @@ mod tests {
     }
 
     const PATCH: &str =
-        "--- a/kernel/Makefile\n+++ b/kernel/Makefile\n@@ -1 +1,2 @@\n obj-y\n+new\n\
+        "--- a/kernel/Makefile\n+++ b/kernel/Makefile\n@@ -1,3 +1,4 @@\n obj-y\n+new\n x\n y\n\
                          --- /dev/null\n+++ b/kernel/added\n@@ -0,0 +1 @@\n+x\n";
     const OTHER: &str = "--- a/kernel/other\n+++ b/kernel/other\n@@ -1 +1 @@\n-o\n+p\n";
 
@@ -145,17 +145,20 @@ mod tests {
         let (first, second) = (project(PATCH)?, project(OTHER)?);
         let tree = tempfile::tempdir()?;
         let tree = tree.path();
-        util::write(&tree.join("kernel/Makefile"), "obj-y\n")?;
+        util::write(&tree.join("kernel/Makefile"), "obj-y\nx\ny\n")?;
         util::write(&tree.join("kernel/other"), "o\n")?;
         let before = snapshot(tree)?;
 
         apply(first.path(), tree, false)?;
         assert!(tree.join(HOOK).join("vendor/bitflags/lib.rs").exists());
-        assert_eq!(util::read(&tree.join("kernel/Makefile"))?, "obj-y\nnew\n");
+        assert_eq!(
+            util::read(&tree.join("kernel/Makefile"))?,
+            "obj-y\nnew\nx\ny\n"
+        );
         // Again, and with another series.
         apply(first.path(), tree, true)?;
         apply(second.path(), tree, false)?;
-        assert_eq!(util::read(&tree.join("kernel/Makefile"))?, "obj-y\n");
+        assert_eq!(util::read(&tree.join("kernel/Makefile"))?, "obj-y\nx\ny\n");
         assert_eq!(util::read(&tree.join("kernel/other"))?, "p\n");
         revert(tree)?;
         assert_eq!(snapshot(tree)?, before);

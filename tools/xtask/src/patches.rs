@@ -105,7 +105,7 @@ impl Series {
             proc::cmd("patch")
                 .args([
                     "-p1",
-                    "--fuzz=2",
+                    "--fuzz=1",
                     "--batch",
                     "--no-backup-if-mismatch",
                     "--reject-file=-",

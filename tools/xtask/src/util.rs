@@ -26,7 +26,7 @@ pub(crate) fn write(path: &Path, text: impl AsRef<[u8]>) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// As [`write`], but leaves a file with that content, and its time stamp, alone.
+/// As [`write()`], but leaves a file with that content, and its time stamp, alone.
 pub(crate) fn write_if_changed(path: &Path, content: &[u8]) -> Result<bool> {
     if fs::read(path).is_ok_and(|old| old == content) {
         return Ok(false);
