@@ -28,18 +28,19 @@ static void on_signal(int sig)
 
 /* A handler that runs probed code itself. */
 static const struct site *handler_site;
+static struct site_state handler_state;
 static volatile long handler_runs;
 
 static void on_signal_run(int sig)
 {
 	struct site_state st;
-	uint8_t data[64];
+	uint64_t data[8];
 
 	/* The interrupted run is not to notice. */
-	memcpy(data, site_data, sizeof(data));
-	site_random(&st, 3);
+	site_copy(&st, &handler_state, sizeof(st));
+	site_copy(data, site_data, sizeof(data));
 	site_call(handler_site->fn, &st.regs);
-	memcpy(site_data, data, sizeof(data));
+	site_copy(site_data, data, sizeof(data));
 	handler_runs++;
 }
 
@@ -62,16 +63,19 @@ static int storm(const struct site *site, void (*handler)(int))
 	struct itimerval it = { { 0, 1000 }, { 0, 1000 } };
 	struct sigaction sa = { .sa_handler = handler };
 	pid_t tid = syscall(SYS_gettid);
-	struct site_state bare[16], st;
+	struct site_state init[16], bare[16], st;
 	struct bpf_counter c, r;
 	long runs = full_run() ? 20000 : 3000, n;
 	pthread_t t;
 
 	handler_site = site;
+	/* All random states beforehand: a handler must not meet the generator at work. */
 	for (n = 0; n < 16; n++) {
-		site_random(&bare[n], n);
+		site_random(&init[n], n);
+		bare[n] = init[n];
 		site_run(site, &bare[n]);
 	}
+	handler_state = init[3];
 	bpf_counter_load(&c, NULL);
 	bpf_counter_load(&r, NULL);
 	multi_attach_one(&c, loc_of(site->pc), 0);
@@ -82,7 +86,7 @@ static int storm(const struct site *site, void (*handler)(int))
 	MUST(setitimer(ITIMER_REAL, &it, NULL));
 	CHECK_EQ(pthread_create(&t, NULL, bombard, &tid), 0, "pthread_create");
 	for (n = 0; n < runs || handled + handler_runs < 50; n++) {
-		site_random(&st, n % 16);
+		site_copy(&st, &init[n % 16], sizeof(st));
 		site_run(site, &st);
 		CHECK(site_same(site, &st, &bare[n % 16]), "run %ld", n);
 	}

@@ -58,11 +58,23 @@ void site_random(struct site_state *st, uint64_t n)
 		st->data[i] = random64(&seed);
 }
 
+/* Not memcpy(): the emulated CPU may lose half a vector register to a signal. */
+void site_copy(void *to, const void *from, size_t size)
+{
+	volatile uint64_t *t = to;
+	const volatile uint64_t *f = from;
+
+	while (size >= sizeof(*t)) {
+		*t++ = *f++;
+		size -= sizeof(*t);
+	}
+}
+
 void site_run(const struct site *site, struct site_state *st)
 {
-	memcpy(site_data, st->data, sizeof(st->data));
+	site_copy(site_data, st->data, sizeof(st->data));
 	site_call(site->fn, &st->regs);
-	memcpy(st->data, site_data, sizeof(st->data));
+	site_copy(st->data, site_data, sizeof(st->data));
 }
 
 bool site_same(const struct site *site, const struct site_state *got,
