@@ -219,8 +219,11 @@ impl<'g> Hit for Current<'g> {
     }
 
     #[inline]
-    fn trampoline(&self) -> Option<u64> {
-        self.state?.xol.trampoline()
+    fn is_trampoline(&self, vaddr: u64) -> bool {
+        let start = self.state.and_then(|state| state.xol.trampoline());
+        start.is_some_and(|start| {
+            vaddr.wrapping_sub(start) == Isa::trampoline_trap(Isa::bitness(self.regs))
+        })
     }
 
     fn on_return(&mut self) {

@@ -83,6 +83,23 @@ pub(crate) unsafe fn push_cookie(ri: *mut ReturnInstance, id: u64, cookie: u64) 
     true
 }
 
+/// Whether a return address leads to the trampoline, to its start or to its trap.
+fn is_trampoline(address: u64, trampoline: u64, regs: &Regs) -> bool {
+    address == trampoline || address == trampoline + Isa::trampoline_trap(Isa::bitness(regs))
+}
+
+/// Where functions of the current task are to return to: past the system call of the trampoline
+/// while somebody watches the task's system calls, who must not see one that the program does not
+/// make.
+fn entrance(trampoline: u64, regs: &Regs) -> u64 {
+    // SAFETY: an FFI call about the current task.
+    if unsafe { c::uprobes_syscalls_watched() } {
+        trampoline + Isa::trampoline_trap(Isa::bitness(regs))
+    } else {
+        trampoline
+    }
+}
+
 /// Whether the frame at `frame`, which the stack pointer has left behind, can still return.
 ///
 /// Where the return address lies in memory it tells: once overwritten, nothing leads from there
@@ -92,7 +109,7 @@ fn left_behind(frame: u64, trampoline: u64, regs: &Regs) -> LeftBehind {
         return LeftBehind::Maybe;
     };
     match Task::peek_word(slot, Isa::bitness(regs)) {
-        Some(word) if word != trampoline => LeftBehind::Gone,
+        Some(word) if !is_trampoline(word, trampoline, regs) => LeftBehind::Gone,
         _ => LeftBehind::Maybe,
     }
 }
@@ -197,7 +214,7 @@ unsafe fn try_prepare(
         }
     }
 
-    let original = match Isa::hijack_return(regs, user, trampoline) {
+    let original = match Isa::hijack_return(regs, user, entrance(trampoline, regs)) {
         Ok(original) => original,
         Err(HijackError::Unreadable) => return None,
         Err(HijackError::Clobbered) => {
@@ -206,7 +223,7 @@ unsafe fn try_prepare(
             return None;
         }
     };
-    let chained = original == trampoline;
+    let chained = is_trampoline(original, trampoline, regs);
     let check = if chained { FrameCheck::ChainCall } else { FrameCheck::Call };
 
     utask.register_in(state);
@@ -387,13 +404,18 @@ pub(crate) fn trampoline() -> Option<u64> {
     unsafe { MmState::get(mm) }?.xol.trampoline()
 }
 
-/// Address of the return trampoline of the current process, or all ones.
+/// Address that functions of the current task return to, or all ones without a trampoline.
 ///
 /// # Context
 ///
 /// Any, also NMI.
 #[export]
 pub(crate) extern "C" fn uprobe_get_trampoline_vaddr() -> kernel::ffi::c_ulong {
-    trampoline().map_or(kernel::ffi::c_ulong::MAX, |vaddr| vaddr as kernel::ffi::c_ulong)
+    let Some(vaddr) = trampoline() else {
+        return kernel::ffi::c_ulong::MAX;
+    };
+    // SAFETY: the current task has an address space, so it has user registers.
+    let regs = unsafe { &*c::uprobes_task_pt_regs(c::uprobes_current()).cast::<Regs>() };
+    entrance(vaddr, regs) as kernel::ffi::c_ulong
 }
 

@@ -171,6 +171,11 @@ impl<D: Decode> Arch for X86_64<D> {
     }
 
     #[inline]
+    fn trampoline_trap(bitness: Bitness) -> u64 {
+        uretprobe::trampoline_trap(bitness)
+    }
+
+    #[inline]
     fn return_slot(frame: u64) -> Option<u64> {
         Some(frame)
     }

@@ -47,6 +47,12 @@ pub(super) fn trampoline(bitness: Bitness) -> &'static [u8] {
     }
 }
 
+/// Offset of the breakpoint in the trampoline.
+pub(super) fn trampoline_trap(bitness: Bitness) -> u64 {
+    // The last byte of either.
+    trampoline(bitness).len() as u64 - 1
+}
+
 /// The system call did not come from the trampoline, or its stack is gone: the task gets SIGILL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forged;

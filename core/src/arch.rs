@@ -268,6 +268,12 @@ pub trait Arch: Sized + 'static {
     /// Code of the return trampoline, at the start of the XOL area.
     fn trampoline(bitness: Bitness) -> &'static [u8];
 
+    /// Offset in the trampoline of a breakpoint that a function may return to instead of the
+    /// start: where the start makes a system call, a tracer of system calls must not see it.
+    fn trampoline_trap(_bitness: Bitness) -> u64 {
+        0
+    }
+
     /// Address that identifies the frame of the function about to start, for matching its return.
     fn frame_at_entry(regs: &Self::Regs) -> u64;
 

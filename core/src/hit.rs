@@ -56,8 +56,8 @@ pub trait Hit {
 
     /// Registers at the trap and access to the task.
     fn parts(&mut self) -> (&mut <Self::A as Arch>::Regs, &mut Self::Task);
-    /// Address of the return trampoline of this process, if it has one.
-    fn trampoline(&self) -> Option<u64>;
+    /// Whether the trap of the return trampoline of this process is at `vaddr`.
+    fn is_trampoline(&self, vaddr: u64) -> bool;
     /// Handles a return through the trampoline.
     fn on_return(&mut self);
     /// Looks up what is at `vaddr`.
@@ -117,7 +117,7 @@ impl<A: Arch> Copy for Step<A> {}
 pub fn on_breakpoint<H: Hit>(hit: &mut H) {
     let trap_ip = H::A::ip(hit.parts().0);
     let vaddr = H::A::swbp_addr(hit.parts().0);
-    if hit.trampoline() == Some(vaddr) {
+    if hit.is_trampoline(vaddr) {
         hit.on_return();
         return;
     }
@@ -489,8 +489,8 @@ mod tests {
         fn parts(&mut self) -> (&mut Regs, &mut Memory) {
             (&mut self.regs, &mut self.memory)
         }
-        fn trampoline(&self) -> Option<u64> {
-            Some(TRAMPOLINE)
+        fn is_trampoline(&self, vaddr: u64) -> bool {
+            vaddr == TRAMPOLINE
         }
         fn on_return(&mut self) {
             self.returns += 1;
