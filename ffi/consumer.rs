@@ -85,7 +85,14 @@ impl Consumer for CConsumer {
         if let Some(handler) = self.raw().ret_handler {
             let cookie = cookie.map_or(ptr::null_mut(), ptr::from_mut);
             // SAFETY: as in `entry`.
-            unsafe { handler(self.0.get(), func as usize, ptr::from_mut(regs).cast(), cookie) };
+            unsafe {
+                handler(
+                    self.0.get(),
+                    func as usize,
+                    ptr::from_mut(regs).cast(),
+                    cookie,
+                )
+            };
         }
     }
 }

@@ -46,10 +46,7 @@ unsafe extern "C" fn open_implementation(
     unsafe { bindings::single_open(file, Some(show_implementation), ptr::null_mut()) }
 }
 
-unsafe extern "C" fn open_probes(
-    _inode: *mut bindings::inode,
-    file: *mut bindings::file,
-) -> c_int {
+unsafe extern "C" fn open_probes(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: called by the VFS with a valid file.
     unsafe { bindings::single_open(file, Some(show_probes), ptr::null_mut()) }
 }

@@ -101,7 +101,8 @@ impl DebuggerTraps {
         if unsafe { (*link).is_null() } {
             // SAFETY: as above; the list owns the trap from now on.
             unsafe { *link = KBox::into_raw(trap) };
-            self.len.store(self.len.load(Relaxed).wrapping_add(1), Relaxed);
+            self.len
+                .store(self.len.load(Relaxed).wrapping_add(1), Relaxed);
             return;
         }
         drop(guard);
@@ -124,7 +125,8 @@ impl DebuggerTraps {
             *link = trap.next;
             trap
         };
-        self.len.store(self.len.load(Relaxed).wrapping_sub(1), Relaxed);
+        self.len
+            .store(self.len.load(Relaxed).wrapping_sub(1), Relaxed);
         drop(guard);
         drop(trap);
         true
@@ -244,7 +246,9 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
             written(uprobe, code, vma.mm(), memory);
         } else if Isa::is_swbp(memory) && !state.debugger.contains(vaddr) {
             let original = code.bytes.iter();
-            copy.iter_mut().zip(original).for_each(|(to, from)| *to = *from);
+            copy.iter_mut()
+                .zip(original)
+                .for_each(|(to, from)| *to = *from);
         }
     }
 }

@@ -73,7 +73,10 @@ impl<'g> Current<'g> {
             // SAFETY: a plain read of a counter that may change at any time.
             stamp: unsafe { ptr::read_volatile(&raw const bindings::jiffies) } as u64,
         };
-        if let Some(known) = self.utask.as_ref().and_then(|utask| utask.last_hit.find(vaddr, &now))
+        if let Some(known) = self
+            .utask
+            .as_ref()
+            .and_then(|utask| utask.last_hit.find(vaddr, &now))
         {
             // SAFETY: valid in the section that `rcu` stands for, as `LastHit` explains.
             return Some(unsafe { known.as_ref() });
@@ -253,7 +256,8 @@ impl<'g> Hit for Current<'g> {
 
     #[inline]
     fn is_debugger_trap(&self, vaddr: u64) -> bool {
-        self.state.is_some_and(|state| state.debugger.contains(vaddr))
+        self.state
+            .is_some_and(|state| state.debugger.contains(vaddr))
     }
 
     #[inline]
@@ -309,7 +313,9 @@ impl<'g> Hit for Current<'g> {
         }
         let (code, len) = Isa::xol_bytes(insn);
         let code = code.get(..len).ok_or(Errno::EINVAL)?;
-        let (slot, vaddr) = state.xol.claim(utask.stepping.slot, utask.owner, code, self.regs)?;
+        let (slot, vaddr) = state
+            .xol
+            .claim(utask.stepping.slot, utask.owner, code, self.regs)?;
         utask.stepping.slot = Some(slot);
         utask.stepping.held.lease(uprobe);
         utask.arm_timer();
@@ -514,9 +520,7 @@ pub(crate) extern "C" fn uprobe_deny_signal() -> bool {
         if c::uprobes_task_sigpending(current) {
             utask.stepping.signal_denied = true;
             c::uprobes_clear_sigpending_flag(current);
-            if c::uprobes_fatal_signal_pending(current)
-                || Isa::xol_was_trapped(&Task::current())
-            {
+            if c::uprobes_fatal_signal_pending(current) || Isa::xol_was_trapped(&Task::current()) {
                 // The instruction has to start over at its own address, where a core dump and the
                 // handler of its fault expect it.
                 utask.stepping.progress = Progress::Aborted;

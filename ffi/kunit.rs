@@ -10,7 +10,7 @@ use kernel::macros::kunit_tests;
 mod tests {
     use core::ptr;
 
-    use kernel::alloc::flags::{GFP_KERNEL, __GFP_ZERO};
+    use kernel::alloc::flags::{__GFP_ZERO, GFP_KERNEL};
     use kernel::bindings;
     use kernel::prelude::*;
 
@@ -90,7 +90,8 @@ mod tests {
 
     #[test]
     fn ranges_are_found_in_order() {
-        let kept: [_; 3] = [0x30, 0x10, 0x20].map(|at| UprobeRef::find_or_insert(inode(192), at, 0));
+        let kept: [_; 3] =
+            [0x30, 0x10, 0x20].map(|at| UprobeRef::find_or_insert(inode(192), at, 0));
         let rcu = TasksTrace::enter();
         let mut found = uprobe::in_range(inode(192), 0x10..0x30, &rcu).map(|u| u.offset());
         assert!(found.next() == Some(0x10));

@@ -6,7 +6,7 @@
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-use kernel::alloc::flags::{GFP_KERNEL, GFP_NOWAIT, __GFP_ZERO};
+use kernel::alloc::flags::{__GFP_ZERO, GFP_KERNEL, GFP_NOWAIT};
 use kernel::bindings;
 use kernel::ffi::{c_int, c_ulong};
 use kernel::mm::virt::flags;
@@ -109,12 +109,15 @@ impl Vma<'_> {
 
     /// Offset in the file of the byte at `vaddr`, which is in the mapping.
     pub(crate) fn offset_of(&self, vaddr: u64) -> u64 {
-        self.start_offset().wrapping_add(vaddr.wrapping_sub(self.start()))
+        self.start_offset()
+            .wrapping_add(vaddr.wrapping_sub(self.start()))
     }
 
     /// Address of the byte at `offset` of the file, if it is mapped here.
     pub(crate) fn vaddr_of(&self, offset: u64) -> Option<u64> {
-        let vaddr = self.start().checked_add(offset.checked_sub(self.start_offset())?)?;
+        let vaddr = self
+            .start()
+            .checked_add(offset.checked_sub(self.start_offset())?)?;
         (vaddr < self.end()).then_some(vaddr)
     }
 
@@ -149,10 +152,7 @@ impl<'l> Vma<'l> {
     /// # Safety
     ///
     /// `mm` is valid and its `mmap_lock` held for `'l`.
-    pub(crate) unsafe fn at_or_above(
-        mm: *mut bindings::mm_struct,
-        from: u64,
-    ) -> Option<Vma<'l>> {
+    pub(crate) unsafe fn at_or_above(mm: *mut bindings::mm_struct, from: u64) -> Option<Vma<'l>> {
         // SAFETY: by contract.
         let vma = unsafe { c::uprobes_vma_next(mm, from as usize) };
         // SAFETY: valid while the lock is held.
@@ -213,8 +213,8 @@ impl MmState {
         if let Some(state) = unsafe { Self::get(mm) } {
             return Ok(state);
         }
-        let memory = KBox::<MmState>::new_uninit(GFP_KERNEL | __GFP_ZERO)
-            .map_err(|_| Errno::ENOMEM)?;
+        let memory =
+            KBox::<MmState>::new_uninit(GFP_KERNEL | __GFP_ZERO).map_err(|_| Errno::ENOMEM)?;
         let fresh = KBox::into_raw(memory).cast::<MmState>();
         // SAFETY: `fresh` is memory of an `MmState` that nobody knows; zero is valid for what is
         // not initialised here.
@@ -441,9 +441,10 @@ fn install_all(vma: &Vma<'_>) -> bool {
         let Some(uprobe) = uprobe.try_get() else {
             continue;
         };
-        if let (Some(vaddr), true) =
-            (vma.vaddr_of(uprobe.offset()), uprobe.consumers.any_wants(mm))
-        {
+        if let (Some(vaddr), true) = (
+            vma.vaddr_of(uprobe.offset()),
+            uprobe.consumers.any_wants(mm),
+        ) {
             complete &= install(&uprobe, vma, vaddr) != Err(Errno::EFAULT);
         }
     }
@@ -511,7 +512,9 @@ pub(crate) unsafe extern "C" fn uprobe_munmap(
     }
     if vma.wants_probes() {
         let rcu = TasksTrace::enter();
-        lost |= uprobe::in_range(vma.inode(), vma.offsets(start, end), &rcu).next().is_some();
+        lost |= uprobe::in_range(vma.inode(), vma.offsets(start, end), &rcu)
+            .next()
+            .is_some();
     }
     if lost {
         Rescan::schedule(mm);
@@ -683,4 +686,3 @@ pub(crate) unsafe extern "C" fn uprobe_clear_state(mm: *mut bindings::mm_struct)
         drop(unsafe { KBox::from_raw(state) });
     }
 }
-

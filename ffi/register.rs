@@ -69,8 +69,7 @@ fn places(uprobe: &Uprobe, change: Change<'_>) -> Result<KVec<Place>, Errno> {
         // SAFETY: `mapping` is valid.
         unsafe { c::uprobes_i_mmap_lock_read(mapping) };
         // SAFETY: locked.
-        let mut raw =
-            unsafe { bindings::mapping_rmap_tree_iter_first(mapping, index, index) };
+        let mut raw = unsafe { bindings::mapping_rmap_tree_iter_first(mapping, index, index) };
         while let Some(at) = NonNull::new(raw) {
             // SAFETY: mappings stay in the tree while it is locked.
             let vma = unsafe { Vma::from_raw(at) };
@@ -87,7 +86,9 @@ fn places(uprobe: &Uprobe, change: Change<'_>) -> Result<KVec<Place>, Errno> {
         }
         let wanted = places.len() + missing;
         places.clear();
-        places.reserve(wanted, GFP_KERNEL).map_err(|_| Errno::ENOMEM)?;
+        places
+            .reserve(wanted, GFP_KERNEL)
+            .map_err(|_| Errno::ENOMEM)?;
     }
 }
 
@@ -157,9 +158,7 @@ fn at_place(uprobe: &Uprobe, place: &Place, change: Change<'_>) -> Result<(), Er
         return Ok(());
     }
     match change {
-        Change::Install(consumer) if consumer.wants(mm) => {
-            mm::install(uprobe, &vma, place.vaddr)
-        }
+        Change::Install(consumer) if consumer.wants(mm) => mm::install(uprobe, &vma, place.vaddr),
         Change::Remove if mm::has_uprobes(mm) && !uprobe.consumers.any_wants(mm) => {
             mm::remove(uprobe, &vma, place.vaddr)
         }
@@ -224,7 +223,11 @@ unsafe fn register(
 
     let guard = uprobe.register.write();
     // SAFETY: by contract, the consumer is in no list and stays until it is unregistered.
-    unsafe { uprobe.consumers.add(&uprobe.consumers.lock.write(), consumer) };
+    unsafe {
+        uprobe
+            .consumers
+            .add(&uprobe.consumers.lock.write(), consumer)
+    };
     // SAFETY: as above.
     let added = unsafe { CConsumer::from_raw(consumer) };
     let result = for_each_place(&uprobe, &guard, Change::Install(added));
@@ -248,7 +251,11 @@ unsafe fn register(
 unsafe fn unregister(uprobe: UprobeRef, consumer: *mut bindings::uprobe_consumer) {
     let guard = uprobe.register.write();
     // SAFETY: by contract.
-    unsafe { uprobe.consumers.remove(&uprobe.consumers.lock.write(), consumer) };
+    unsafe {
+        uprobe
+            .consumers
+            .remove(&uprobe.consumers.lock.write(), consumer)
+    };
     let result = for_each_place(&uprobe, &guard, Change::Remove);
     drop(guard);
     if result.is_err() {
@@ -318,7 +325,11 @@ pub(crate) unsafe extern "C" fn uprobe_apply(
     }
     // SAFETY: registered, as just seen, and the registration lock keeps it so.
     let consumer = unsafe { CConsumer::from_raw(consumer) };
-    let change = if add { Change::Install(consumer) } else { Change::Remove };
+    let change = if add {
+        Change::Install(consumer)
+    } else {
+        Change::Remove
+    };
     match for_each_place(uprobe, &guard, change) {
         Ok(()) => 0,
         Err(err) => err.to_ret(),

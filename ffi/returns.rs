@@ -13,9 +13,7 @@ use uprobes_core::arch::{Arch, FrameCheck, HijackError};
 use uprobes_core::consumer::dispatch_return;
 use uprobes_core::hit::Signal;
 use uprobes_core::hprobe::HprobeState;
-use uprobes_core::returns::{
-    LeftBehind, ReturnConsumer, ReturnInstance, ReturnStack, MAX_DEPTH,
-};
+use uprobes_core::returns::{LeftBehind, ReturnConsumer, ReturnInstance, ReturnStack, MAX_DEPTH};
 
 use crate::hit::{self, Regs};
 use crate::isa::{Isa, Task};
@@ -209,7 +207,10 @@ unsafe fn try_prepare(
         drop(returns);
         dropped.discard();
         if utask.c.depth >= MAX_DEPTH {
-            pr_info_once!("returns of calls nested more than {} deep are omitted\n", MAX_DEPTH);
+            pr_info_once!(
+                "returns of calls nested more than {} deep are omitted\n",
+                MAX_DEPTH
+            );
             return None;
         }
     }
@@ -224,7 +225,11 @@ unsafe fn try_prepare(
         }
     };
     let chained = is_trampoline(original, trampoline, regs);
-    let check = if chained { FrameCheck::ChainCall } else { FrameCheck::Call };
+    let check = if chained {
+        FrameCheck::ChainCall
+    } else {
+        FrameCheck::Call
+    };
 
     utask.register_in(state);
     if utask.c.depth != 0 {
@@ -289,7 +294,9 @@ fn find_odd(
     let found = take_from_others(utask, state, frame).or_else(|| {
         let mut returns = utask.returns();
         let Returns { stack, parked, .. } = &mut returns;
-        let near = stack.nearest_below(parked, frame).filter(|near| frame - near <= MAX_POPPED)?;
+        let near = stack
+            .nearest_below(parked, frame)
+            .filter(|near| frame - near <= MAX_POPPED)?;
         stack.take(parked, near)
     });
     let mut returns = utask.returns();
@@ -301,11 +308,7 @@ fn find_odd(
 
 /// Takes over the pending return of a fibre that began to run in another thread.
 #[cold]
-fn take_from_others(
-    utask: &mut Utask,
-    state: &MmState,
-    frame: u64,
-) -> Option<*mut ReturnInstance> {
+fn take_from_others(utask: &mut Utask, state: &MmState, frame: u64) -> Option<*mut ReturnInstance> {
     let into = task::alloc_instance()?;
     // SAFETY: fresh and owned.
     if unsafe { state.returns.steal(utask, frame, into) } {
@@ -378,9 +381,7 @@ fn run_handlers(ri: &mut ReturnInstance, regs: &mut Regs) {
             // SAFETY: there are `count` cookies, the first in the instance; each is lent to one
             // handler at a time.
             (0..count)
-                .map(|i| unsafe {
-                    &mut *if i == 0 { first } else { extra.add(i - 1) }
-                })
+                .map(|i| unsafe { &mut *if i == 0 { first } else { extra.add(i - 1) } })
                 .find(|entry| entry.id == id)
                 .map(|entry| &mut entry.cookie)
         });
@@ -418,4 +419,3 @@ pub(crate) extern "C" fn uprobe_get_trampoline_vaddr() -> kernel::ffi::c_ulong {
     let regs = unsafe { &*c::uprobes_task_pt_regs(c::uprobes_current()).cast::<Regs>() };
     entrance(vaddr, regs) as kernel::ffi::c_ulong
 }
-

@@ -6,7 +6,7 @@ use core::cell::{Cell, UnsafeCell};
 use core::mem::MaybeUninit;
 use core::ptr::{self, NonNull};
 
-use kernel::alloc::flags::{GFP_KERNEL, __GFP_ZERO};
+use kernel::alloc::flags::{__GFP_ZERO, GFP_KERNEL};
 use kernel::bindings;
 use kernel::prelude::*;
 use kernel::sync::rcu;
@@ -136,7 +136,9 @@ unsafe fn expire(
         || {
             held.set(uprobe());
             // SAFETY: it was leased inside the RCU section, which keeps it from being freed.
-            unsafe { (*held.get()).try_get() }.map(UprobeRef::into_raw).is_some()
+            unsafe { (*held.get()).try_get() }
+                .map(UprobeRef::into_raw)
+                .is_some()
         },
         // SAFETY: undoes the `try_get` above.
         || drop(unsafe { UprobeRef::from_raw(held.get().cast_mut().cast()) }),
@@ -155,7 +157,14 @@ unsafe fn expire(
 unsafe fn expire_instance(ri: &ReturnInstance, rcu: &rcu::Guard) {
     let hold = &ri.hprobe;
     // SAFETY: under the lock they belong to the state.
-    unsafe { expire(&hold.state, rcu, || hold.srcu_scp.cast(), || hold.uprobe.cast()) };
+    unsafe {
+        expire(
+            &hold.state,
+            rcu,
+            || hold.srcu_scp.cast(),
+            || hold.uprobe.cast(),
+        )
+    };
 }
 
 /// The state of the current task, if it has one.
@@ -164,7 +173,11 @@ pub(crate) fn current<'a>() -> Option<&'a mut Utask> {
     // SAFETY: the current task is valid; its `utask` is its own and used by nobody else while it
     // runs, but for the return instances, which are not reached through this reference without
     // their lock.
-    unsafe { c::uprobes_utask(c::uprobes_current()).cast::<Utask>().as_mut() }
+    unsafe {
+        c::uprobes_utask(c::uprobes_current())
+            .cast::<Utask>()
+            .as_mut()
+    }
 }
 
 /// The state of the current task, made if it has none.
@@ -280,7 +293,13 @@ impl Utask {
 pub(crate) fn release(ri: &ReturnInstance) {
     let hold = &ri.hprobe;
     // SAFETY: they belong together.
-    unsafe { finish(hold.state.consume(), hold.srcu_scp.cast(), hold.uprobe.cast()) };
+    unsafe {
+        finish(
+            hold.state.consume(),
+            hold.srcu_scp.cast(),
+            hold.uprobe.cast(),
+        )
+    };
 }
 
 /// Allocates an instance.
@@ -307,8 +326,8 @@ pub(crate) unsafe fn free(ri: *mut ReturnInstance) {
 unsafe extern "C" fn on_timer(timer: *mut bindings::timer_list) {
     // SAFETY: the timer is a member of a `uprobe_task`, the first member of a `Utask`, which
     // deletes the timer before it goes.
-    let this = unsafe { kernel::container_of!(timer, bindings::uprobe_task, ri_timer) }
-        .cast::<Utask>();
+    let this =
+        unsafe { kernel::container_of!(timer, bindings::uprobe_task, ri_timer) }.cast::<Utask>();
     let rcu = rcu::read_lock();
     // SAFETY: as above.
     let lock = unsafe { &(*this).lock };
@@ -325,7 +344,12 @@ unsafe extern "C" fn on_timer(timer: *mut bindings::timer_list) {
             expire_instance(&*ri, &rcu);
         }
         let held = &(*this).stepping.held;
-        expire(&held.state, &rcu, || held.scp.load(Relaxed), || held.uprobe.load(Relaxed));
+        expire(
+            &held.state,
+            &rcu,
+            || held.scp.load(Relaxed),
+            || held.uprobe.load(Relaxed),
+        );
     }
 }
 
@@ -453,7 +477,9 @@ pub(crate) unsafe extern "C" fn uprobe_free_utask(task: *mut bindings::task_stru
             state.as_ref().returns.remove(this);
         }
         bindings::timer_delete_sync(&mut utask.c.ri_timer);
-        if let (Some(slot), Some(state)) = (utask.stepping.slot, MmState::get(c::uprobes_task_mm(task))) {
+        if let (Some(slot), Some(state)) =
+            (utask.stepping.slot, MmState::get(c::uprobes_task_mm(task)))
+        {
             state.xol.disown(slot, utask.owner);
         }
         // An instruction that never returns (exit, exec) may still be under way.
@@ -475,7 +501,10 @@ pub(crate) unsafe extern "C" fn uprobe_free_utask(task: *mut bindings::task_stru
 ///
 /// `task` is valid and does not run yet.
 #[export]
-pub(crate) unsafe extern "C" fn uprobe_copy_process(task: *mut bindings::task_struct, clone_flags: u64) {
+pub(crate) unsafe extern "C" fn uprobe_copy_process(
+    task: *mut bindings::task_struct,
+    clone_flags: u64,
+) {
     // SAFETY: by contract.
     unsafe { c::uprobes_set_utask(task, ptr::null_mut()) };
     let Some(parent) = current() else {
@@ -489,7 +518,12 @@ pub(crate) unsafe extern "C" fn uprobe_copy_process(task: *mut bindings::task_st
         return;
     }
     // SAFETY: both tasks are valid.
-    let (old_mm, new_mm) = unsafe { (c::uprobes_task_mm(c::uprobes_current()), c::uprobes_task_mm(task)) };
+    let (old_mm, new_mm) = unsafe {
+        (
+            c::uprobes_task_mm(c::uprobes_current()),
+            c::uprobes_task_mm(task),
+        )
+    };
     let shares_memory = old_mm == new_mm;
     if shares_memory && clone_flags & u64::from(bindings::CLONE_VFORK) == 0 {
         // A thread starts on a stack of its own.

@@ -166,7 +166,9 @@ pub(crate) fn modify_u16(
 
 /// One attempt to change a page of which a reference is held.
 enum Attempt {
-    Done { collapse: bool },
+    Done {
+        collapse: bool,
+    },
     /// The page was exchanged meanwhile.
     Again,
     /// The page must be made private first.
@@ -258,9 +260,7 @@ impl PageRef {
             Access::Read => 0,
             Access::Write => bindings::FOLL_WRITE,
             Access::Peek => bindings::FOLL_FORCE,
-            Access::Poke => {
-                bindings::FOLL_FORCE | bindings::FOLL_WRITE | bindings::FOLL_SPLIT_PMD
-            }
+            Access::Poke => bindings::FOLL_FORCE | bindings::FOLL_WRITE | bindings::FOLL_SPLIT_PMD,
         };
         let mut page = ptr::null_mut();
         // SAFETY: the `mmap_lock` of `mm` is held by the caller of `write`.
@@ -296,13 +296,7 @@ impl Drop for PageRef {
     }
 }
 
-fn attempt(
-    vma: &Vma<'_>,
-    page: &PageRef,
-    vaddr: u64,
-    bytes: &[u8],
-    purpose: Purpose,
-) -> Attempt {
+fn attempt(vma: &Vma<'_>, page: &PageRef, vaddr: u64, bytes: &[u8], purpose: Purpose) -> Attempt {
     let page_addr = (vaddr & PAGE_MASK) as usize;
     let mut range = bindings::mmu_notifier_range::default();
 
@@ -400,9 +394,7 @@ fn write_locked(
 fn equals_file(vma: &Vma<'_>, vaddr: u64, page: &PageRef) -> Option<bool> {
     // SAFETY: the folio is referenced and the mapping locked.
     unsafe {
-        if c::uprobes_uffd_missing(vma.as_ptr())
-            || c::uprobes_folio_has_extra_refs(page.folio())
-        {
+        if c::uprobes_uffd_missing(vma.as_ptr()) || c::uprobes_folio_has_extra_refs(page.folio()) {
             return None;
         }
         let index = (vma.offset_of(vaddr) / PAGE_SIZE) as usize;

@@ -21,7 +21,7 @@ use core::mem::{self, MaybeUninit};
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 
-use kernel::alloc::flags::{GFP_KERNEL, __GFP_ZERO};
+use kernel::alloc::flags::{__GFP_ZERO, GFP_KERNEL};
 use kernel::bindings;
 use kernel::prelude::*;
 
@@ -50,7 +50,9 @@ pub(crate) struct Code {
 impl Code {
     /// The bytes of the instruction alone.
     pub(crate) fn insn_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.analysis.len)).unwrap_or(&self.bytes)
+        self.bytes
+            .get(..usize::from(self.analysis.len))
+            .unwrap_or(&self.bytes)
     }
 }
 
@@ -319,8 +321,8 @@ impl UprobeRef {
         offset: u64,
         ref_ctr_offset: u64,
     ) -> Result<UprobeRef, Errno> {
-        let memory = KBox::<Uprobe>::new_uninit(GFP_KERNEL | __GFP_ZERO)
-            .map_err(|_| Errno::ENOMEM)?;
+        let memory =
+            KBox::<Uprobe>::new_uninit(GFP_KERNEL | __GFP_ZERO).map_err(|_| Errno::ENOMEM)?;
         let this = KBox::into_raw(memory).cast::<Uprobe>();
         // SAFETY: `this` is fresh zeroed memory of a `Uprobe`; every member for which zero is not
         // a valid value is initialised here.
@@ -376,7 +378,13 @@ impl Drop for UprobeRef {
 /// Takes a uprobe without references out of the index and frees it after the grace periods.
 unsafe extern "C" fn erase_and_free(work: *mut bindings::work_struct) {
     // SAFETY: the work is a member of a `Uprobe` that nobody else frees.
-    let this = unsafe { kernel::container_of!(work.cast::<UnsafeCell<bindings::work_struct>>(), Uprobe, work) };
+    let this = unsafe {
+        kernel::container_of!(
+            work.cast::<UnsafeCell<bindings::work_struct>>(),
+            Uprobe,
+            work
+        )
+    };
     // SAFETY: as above.
     let uprobe = unsafe { &*this };
     {

@@ -9,7 +9,7 @@
 use core::cell::UnsafeCell;
 use core::ptr;
 
-use kernel::alloc::flags::{GFP_KERNEL, __GFP_ZERO};
+use kernel::alloc::flags::{__GFP_ZERO, GFP_KERNEL};
 use kernel::bindings;
 use kernel::mm::virt::flags;
 use kernel::prelude::*;
@@ -114,8 +114,8 @@ impl Xol {
     }
 
     fn alloc(regs: &<Isa as Arch>::Regs) -> Result<KBox<Area>, Errno> {
-        let memory = KBox::<Area>::new_uninit(GFP_KERNEL | __GFP_ZERO)
-            .map_err(|_| Errno::ENOMEM)?;
+        let memory =
+            KBox::<Area>::new_uninit(GFP_KERNEL | __GFP_ZERO).map_err(|_| Errno::ENOMEM)?;
         // SAFETY: an FFI call without further requirements.
         let page = unsafe { c::uprobes_alloc_zeroed_page() };
         if page.is_null() {
@@ -283,11 +283,8 @@ unsafe fn install(mm: *mut bindings::mm_struct, at: u64) -> Result<u64, Errno> {
     if vaddr as u64 % PAGE_SIZE != 0 {
         return Err(Errno::from_ret(vaddr as i32));
     }
-    let vm_flags = flags::EXEC
-        | flags::MAYEXEC
-        | flags::DONTCOPY
-        | flags::IO
-        | c::UPROBES_VM_SEALED_SYSMAP;
+    let vm_flags =
+        flags::EXEC | flags::MAYEXEC | flags::DONTCOPY | flags::IO | c::UPROBES_VM_SEALED_SYSMAP;
     // SAFETY: by contract.
     let vma = unsafe {
         bindings::_install_special_mapping(mm, vaddr, PAGE_SIZE as usize, vm_flags, &MAPPING.0)

@@ -270,13 +270,18 @@ mod tests {
         };
         let mut cookie = 77;
         let slot = RefCell::new(Some(&mut cookie));
-        dispatch_return([c(1, None), c(2, Some(0)), c(3, Some(0))].iter(), 5, &mut 0, |id| {
-            if id == 2 {
-                slot.borrow_mut().take()
-            } else {
-                None
-            }
-        });
+        dispatch_return(
+            [c(1, None), c(2, Some(0)), c(3, Some(0))].iter(),
+            5,
+            &mut 0,
+            |id| {
+                if id == 2 {
+                    slot.borrow_mut().take()
+                } else {
+                    None
+                }
+            },
+        );
         assert_eq!(*log.borrow(), ["ret 1 5 None", "ret 2 5 Some(77)"]);
     }
 }

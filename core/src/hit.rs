@@ -174,12 +174,7 @@ pub fn on_breakpoint<H: Hit>(hit: &mut H) {
 }
 
 /// Points the task at a copy of the instruction. On failure the task hits the breakpoint again.
-fn start_step<H: Hit>(
-    hit: &mut H,
-    uprobe: H::Uprobe,
-    insn: <H::A as Arch>::Insn,
-    vaddr: u64,
-) {
+fn start_step<H: Hit>(hit: &mut H, uprobe: H::Uprobe, insn: <H::A as Arch>::Insn, vaddr: u64) {
     let Ok(xol_vaddr) = hit.acquire_slot(uprobe, &insn) else {
         return;
     };
@@ -311,10 +306,7 @@ mod tests {
         fn is_swbp(bytes: &[u8]) -> bool {
             bytes.starts_with(Self::SWBP)
         }
-        fn analyze(
-            bytes: &[u8; MAX_INSN_BYTES],
-            _: Bitness,
-        ) -> Result<Analysis<u8>, Errno> {
+        fn analyze(bytes: &[u8; MAX_INSN_BYTES], _: Bitness) -> Result<Analysis<u8>, Errno> {
             Ok(Analysis {
                 insn: bytes[0],
                 len: 1,
@@ -399,11 +391,7 @@ mod tests {
         fn frame_at_return(_: &Regs) -> u64 {
             0
         }
-        fn hijack_return<T: UserTask>(
-            _: &mut Regs,
-            _: &mut T,
-            _: u64,
-        ) -> Result<u64, HijackError> {
+        fn hijack_return<T: UserTask>(_: &mut Regs, _: &mut T, _: u64) -> Result<u64, HijackError> {
             Err(HijackError::Unreadable)
         }
         fn is_frame_alive(_: u64, _: FrameCheck, _: &Regs) -> bool {
@@ -572,12 +560,7 @@ mod tests {
         let ends = [
             (0xa0, StepEnd::Trapped, AfterStep::Continue, SITE + 1),
             (0xb0, StepEnd::Trapped, AfterStep::Over(None), SITE),
-            (
-                0xc0,
-                StepEnd::Trapped,
-                AfterStep::Pause(Signal::Trap),
-                SITE,
-            ),
+            (0xc0, StepEnd::Trapped, AfterStep::Pause(Signal::Trap), SITE),
             (
                 0xe0,
                 StepEnd::Trapped,

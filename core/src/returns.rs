@@ -354,7 +354,8 @@ impl ReturnStack {
             return None;
         }
         // SAFETY: by the type invariants `head` is a list of valid instances.
-        self.head.store(unsafe { (*ri).next.load(Relaxed) }, Release);
+        self.head
+            .store(unsafe { (*ri).next.load(Relaxed) }, Release);
         self.depth = self.depth.wrapping_sub(1);
         Some(ri)
     }

@@ -64,9 +64,8 @@ impl Decode for KernelDecoder {
         };
         let mut insn = c::insn::default();
         // SAFETY: `insn` is ours; `bytes` has the length given.
-        let ret = unsafe {
-            c::insn_decode(&mut insn, bytes.as_ptr().cast(), bytes.len() as c_int, mode)
-        };
+        let ret =
+            unsafe { c::insn_decode(&mut insn, bytes.as_ptr().cast(), bytes.len() as c_int, mode) };
         if ret < 0 {
             return Err(Errno::ENOEXEC);
         }
@@ -172,16 +171,14 @@ fn done(ret: c_int) -> Result<(), Fault> {
 impl UserTask for Task {
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
         // SAFETY: `buf` has the length given; user addresses are checked by the callee.
-        let left = unsafe {
-            c::uprobes_copy_from_user(buf.as_mut_ptr().cast(), user(addr), buf.len())
-        };
+        let left =
+            unsafe { c::uprobes_copy_from_user(buf.as_mut_ptr().cast(), user(addr), buf.len()) };
         done(c_int::from(left != 0))
     }
 
     fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Fault> {
         // SAFETY: as in `read`.
-        let left =
-            unsafe { c::uprobes_copy_to_user(user(addr), buf.as_ptr().cast(), buf.len()) };
+        let left = unsafe { c::uprobes_copy_to_user(user(addr), buf.as_ptr().cast(), buf.len()) };
         done(c_int::from(left != 0))
     }
 
@@ -340,8 +337,7 @@ pub(crate) unsafe fn init() -> Result {
 pub(crate) unsafe extern "C" fn is_uprobe_at_func_entry(regs: *mut bindings::pt_regs) -> bool {
     // SAFETY: by contract; `PtRegs` is laid out as `pt_regs`.
     let bitness = Isa::bitness(unsafe { &*regs.cast::<PtRegs>() });
-    hit::instruction_being_handled()
-        .is_some_and(|bytes| Isa::is_function_entry(&bytes, bitness))
+    hit::instruction_being_handled().is_some_and(|bytes| Isa::is_function_entry(&bytes, bitness))
 }
 
 /// The `uretprobe` system call: a function has returned to the trampoline.
