@@ -94,7 +94,7 @@ impl Machine<'_> {
         let mut args = format!(
             "{} root=root rootfstype=9p \
              rootflags=trans=virtio,version=9p2000.L,cache=loose,msize=262144 ro init={} \
-             oops=panic panic=-1 loglevel=5",
+             oops=panic panic=-1 printk.time=1 loglevel=5",
             self.arch.kernel_args(),
             self.init
         );
