@@ -107,15 +107,16 @@ static int attach_multi(const void *arg)
 static int attach_perf(const void *arg)
 {
 	const char *path = make_semlib();
+	struct perf_probe p = { .loc = { path, FN(0) }, .cpu = -1, .flags = (long)arg };
 	char *text = map_text(path);
 	int n, fd, refused = 0;
 	bool failed = true;
 
 	if (!prepare())
 		return skip("no fault injection in this kernel");
+	/* What the library looks up once is not to fail. */
+	close(MUST(perf_open(&p)));
 	for (n = 1; n < MAX_NTH && failed; n++) {
-		struct perf_probe p = { .loc = { path, FN(0) }, .cpu = -1, .flags = (long)arg };
-
 		arm(n);
 		fd = perf_open(&p);
 		failed = disarm();
