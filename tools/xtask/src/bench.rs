@@ -35,6 +35,15 @@ const NS_PER_INSN: f64 = 2.0;
 /// Throughput of two threads over one that every path has to reach.
 const THREADS_GOAL: f64 = 1.9;
 
+/// Other programs may use this many CPUs while two are to be measured.
+const QUIET_LOAD: f64 = 0.5;
+
+/// The machine's load over the last minute.
+fn load() -> Option<f64> {
+    let text = std::fs::read_to_string("/proc/loadavg").ok()?;
+    text.split(' ').next()?.parse().ok()
+}
+
 /// Highest ratio of Rust's instructions to C's.
 fn goal(arch: Arch, site: &str) -> Option<f64> {
     match (arch, site) {
@@ -80,6 +89,12 @@ struct Figures {
 /// Measures, prints tables, and fails if a goal is missed.
 pub(crate) fn run(ctx: &Ctx, args: &BenchArgs) -> Result<ExitCode> {
     let out = selftests::build(ctx, args.arch)?;
+    // Counted instructions do not care, the wall clock does.
+    let busy = load().is_some_and(|load| load > QUIET_LOAD);
+    if busy {
+        ctx.ui
+            .note("the machine is busy: throughput is shown, but not judged");
+    }
     let hits = |implementation| -> Result<Vec<Hit>> {
         measure(ctx, args.arch, implementation, &out, "bench-hit", true)
     };
@@ -89,7 +104,7 @@ pub(crate) fn run(ctx: &Ctx, args: &BenchArgs) -> Result<ExitCode> {
     let figures = Figures {
         arch: args.arch.name(),
         instructions: compare_hits(args.arch, &hits(Impl::C)?, &hits(Impl::Rust)?)?,
-        threads: compare_threads(&threads(Impl::C)?, &threads(Impl::Rust)?)?,
+        threads: compare_threads(&threads(Impl::C)?, &threads(Impl::Rust)?, busy)?,
     };
 
     table("instructions a hit", &figures.instructions, 0, "at most");
@@ -188,7 +203,7 @@ fn compare_hits(arch: Arch, c: &[Hit], rust: &[Hit]) -> Result<Vec<Row>> {
         .collect()
 }
 
-fn compare_threads(c: &[Threads], rust: &[Threads]) -> Result<Vec<Row>> {
+fn compare_threads(c: &[Threads], rust: &[Threads], busy: bool) -> Result<Vec<Row>> {
     rust.iter()
         .map(|run| {
             let of_c = c
@@ -201,7 +216,7 @@ fn compare_threads(c: &[Threads], rust: &[Threads]) -> Result<Vec<Row>> {
                 rust: run.ratio,
                 ratio: run.ratio / of_c.ratio,
                 goal: Some(THREADS_GOAL),
-                met: Some(run.ratio >= THREADS_GOAL),
+                met: (!busy).then_some(run.ratio >= THREADS_GOAL),
             })
         })
         .collect()
@@ -211,8 +226,9 @@ fn table(title: &str, rows: &[Row], digits: usize, bound: &str) {
     println!("{title:32} {:>8} {:>8} {:>7}  goal", "C", "Rust", "ratio");
     for row in rows {
         let goal = match (row.goal, row.met) {
-            (Some(goal), Some(met)) => {
-                format!("{bound} {goal:.2}{}", if met { "" } else { "  MISSED" })
+            (Some(goal), met) => {
+                let missed = if met == Some(false) { "  MISSED" } else { "" };
+                format!("{bound} {goal:.2}{missed}")
             }
             _ => "-".to_owned(),
         };
@@ -242,8 +258,9 @@ mod tests {
     #[test]
     fn threads_have_a_goal_of_their_own() -> Result<()> {
         let line = |ratio| format!("{{\"site\":\"ret\",\"threads\":2,\"ratio\":{ratio}}}");
-        let rows = compare_threads(&parse(&line("0.9"))?, &parse(&line("1.8"))?)?;
-        assert_eq!(rows[0].met, Some(false));
+        let (c, rust) = (parse(&line("0.9"))?, parse(&line("1.8"))?);
+        assert_eq!(compare_threads(&c, &rust, false)?[0].met, Some(false));
+        assert_eq!(compare_threads(&c, &rust, true)?[0].met, None);
         Ok(())
     }
 }
