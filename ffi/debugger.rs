@@ -132,6 +132,41 @@ impl DebuggerTraps {
         true
     }
 
+    /// Forgets the breakpoints in `range` for which `gone` says so.
+    fn remove_those(&self, range: core::ops::Range<u64>, gone: impl Fn(u64) -> bool) {
+        if self.is_empty() {
+            return;
+        }
+        let mut next = {
+            let _guard = self.lock.lock();
+            // SAFETY: locked.
+            unsafe { self.first_from(range.start) }
+        };
+        while let Some(vaddr) = next.filter(|vaddr| *vaddr < range.end) {
+            if gone(vaddr) {
+                self.remove(vaddr);
+            }
+            let _guard = self.lock.lock();
+            // SAFETY: locked.
+            next = unsafe { self.first_from(vaddr.saturating_add(1)) };
+        }
+    }
+
+    /// The lowest address with a breakpoint from `vaddr` on.
+    ///
+    /// # Safety
+    ///
+    /// The lock is held.
+    unsafe fn first_from(&self, vaddr: u64) -> Option<u64> {
+        // SAFETY: a list of valid traps, which is locked.
+        let first = unsafe { (*self.head.get()).as_ref() };
+        // SAFETY: as above.
+        core::iter::successors(first, |trap| unsafe { trap.next.as_ref() })
+            .map(|trap| trap.vaddr)
+            .filter(|known| *known >= vaddr)
+            .min()
+    }
+
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.len.load(Relaxed) == 0
@@ -211,6 +246,17 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
         note_write(&vma, start, unsafe {
             core::slice::from_raw_parts(memory.cast(), len as usize)
         });
+    }
+    if write && len > WORD {
+        // SAFETY: as above.
+        let memory = unsafe { core::slice::from_raw_parts(memory.cast::<u8>(), len as usize) };
+        // SAFETY: the address space is in use: it is locked.
+        if let Some(state) = unsafe { MmState::get(vma.mm()) } {
+            state.debugger.remove_those(start..start + len, |vaddr| {
+                let at = (vaddr - start) as usize;
+                !memory.get(at..).is_some_and(Isa::is_swbp)
+            });
+        }
     }
     if uprobe::none_registered() || !mm::has_uprobes(vma.mm()) {
         return;

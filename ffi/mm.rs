@@ -15,7 +15,7 @@ use kernel::prelude::*;
 use uprobes_bindings as c;
 use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
-use uprobes_core::sys::{Acquire, Atomic, Full};
+use uprobes_core::sys::{Acquire, Atomic, Full, Release};
 
 use crate::debugger::DebuggerTraps;
 use crate::isa::{self, Isa};
@@ -177,6 +177,8 @@ pub(crate) struct MmState {
     pub(crate) xol: Xol,
     /// The semaphores that were incremented or are waiting for their mapping.
     pub(crate) semaphores: Semaphores,
+    /// Whether a [`Rescan`] is on its way.
+    rescan: Atomic<bool>,
     /// Breakpoints of a debugger at probed places.
     pub(crate) debugger: DebuggerTraps,
     /// Tasks with pending returns; see [`crate::task`].
@@ -543,9 +545,17 @@ impl Rescan {
     const PAUSES: core::ops::RangeInclusive<usize> =
         1 + bindings::HZ as usize / 100..=bindings::HZ as usize;
 
+    /// Sees to it that a repair is on its way, one for an address space.
     fn schedule(mm: *mut bindings::mm_struct) {
+        // SAFETY: the `mm` has users, or there would be nothing to repair.
+        let state = unsafe { MmState::get(mm) };
+        if state.is_some_and(|state| state.rescan.xchg(true, Full)) {
+            return;
+        }
         // The hook may run under spinning locks of the page cache's mappings.
         let Ok(this) = KBox::<Rescan>::new_uninit(GFP_NOWAIT | __GFP_ZERO) else {
+            // The next loss tries again.
+            state.inspect(|state| state.rescan.store(false, Release));
             return;
         };
         let this = KBox::into_raw(this).cast::<Rescan>();
@@ -586,9 +596,13 @@ impl Rescan {
         unsafe {
             let mm = (*this).mm;
             if bindings::mmget_not_zero(mm) {
+                // What is lost from now on needs a repair of its own.
+                let state = MmState::get(mm);
+                state.inspect(|state| state.rescan.store(false, Release));
                 let complete = NonNull::new(mm).is_none_or(|mm| rescan(mm));
+                let again = !complete && !state.is_some_and(|state| state.rescan.xchg(true, Full));
                 bindings::mmput(mm);
-                if !complete {
+                if again {
                     let delay = (*this).delay;
                     (*this).delay = delay.saturating_mul(2).min(*Self::PAUSES.end());
                     c::uprobes_schedule_delayed_work(&raw mut (*this).work, delay);
@@ -655,20 +669,20 @@ pub(crate) unsafe extern "C" fn uprobe_dup_mmap(
     old: *mut bindings::mm_struct,
     new: *mut bindings::mm_struct,
 ) {
-    if !has_uprobes(old) {
+    if has_uprobes(old) {
+        set_has_uprobes(new);
+    }
+    // SAFETY: valid by contract.
+    let Some(state) = (unsafe { MmState::get(old) }) else {
+        return;
+    };
+    if !has_uprobes(old) && state.debugger.is_empty() {
         return;
     }
-    set_has_uprobes(new);
-    // SAFETY: valid by contract.
-    if let Some(state) = unsafe { MmState::get(old) } {
-        if state.semaphores.is_empty() && state.debugger.is_empty() {
-            return;
-        }
-        // SAFETY: valid by contract. Without memory the child's semaphores stay as they are.
-        if let Ok(copy) = unsafe { MmState::get_or_make(new) } {
-            copy.semaphores.inherit(&state.semaphores);
-            copy.debugger.inherit(&state.debugger);
-        }
+    // SAFETY: valid by contract. Without memory the child's semaphores stay as they are.
+    if let Ok(copy) = unsafe { MmState::get_or_make(new) } {
+        copy.semaphores.inherit(&state.semaphores);
+        copy.debugger.inherit(&state.debugger);
     }
 }
 

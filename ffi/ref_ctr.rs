@@ -80,11 +80,6 @@ impl Semaphores {
         core::iter::successors(first, |record| unsafe { record.next.as_ref() })
     }
 
-    /// Whether there are no records.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.records().next().is_none()
-    }
-
     fn push(
         &self,
         uprobe: u64,

@@ -215,7 +215,7 @@ pub(crate) fn write(
         unsafe { copy_from_page(page.0, vaddr, there) };
         match (purpose, Isa::is_swbp(there)) {
             (Purpose::Install, true) | (Purpose::Remove, false) => return Ok(Outcome::AsWanted),
-            (Purpose::Install, false) if !insn.starts_with(there) => return Ok(Outcome::NotOurs),
+            (Purpose::Install, false) if !same_code(there, insn) => return Ok(Outcome::NotOurs),
             _ => (),
         }
         if !page.is_private() {
@@ -248,6 +248,16 @@ enum Access {
     Peek,
     /// As a debugger writes it: made private if the mapping is not writable.
     Poke,
+}
+
+/// Whether `there` is the start of `insn`, but for breakpoints within it: a probe may be at the
+/// byte behind a prefix.
+fn same_code(there: &[u8], insn: &[u8]) -> bool {
+    there
+        .iter()
+        .zip(insn)
+        .enumerate()
+        .all(|(at, (a, b))| a == b || at > 0 && there.get(at..).is_some_and(Isa::is_swbp))
 }
 
 /// A reference of a page of a process.
