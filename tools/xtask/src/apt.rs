@@ -14,7 +14,7 @@ use std::{
 };
 
 /// The mirror of the Debian archive that this machine's apt uses.
-pub(crate) fn mirror(ctx: &Ctx) -> String {
+pub(crate) fn mirror() -> Result<String> {
     let etc = Path::new("/etc/apt");
     let mut files = vec![etc.join("sources.list")];
     let mut parts: Vec<_> = fs::read_dir(etc.join("sources.list.d"))
@@ -37,7 +37,9 @@ pub(crate) fn mirror(ctx: &Ctx) -> String {
             }
         })
         .next()
-        .unwrap_or_else(|| ctx.versions.kernel.fallback_mirror.clone())
+        .context(
+            "no Debian archive in /etc/apt; add one there, or give a kernel tree with --kernel",
+        )
 }
 
 /// Whether `uri` is the main archive, not that of security updates, a snapshot of one day,
@@ -132,7 +134,7 @@ impl Apt {
         let source = format!(
             "deb [signed-by={}] {} {suite} main\n",
             keyring.display(),
-            mirror(ctx)
+            mirror()?
         );
         util::write(&dir.join("sources.list"), source)?;
         Ok(Self { dir })
@@ -181,7 +183,7 @@ pub(crate) fn fetch_kernel_source(ctx: &Ctx, dir: &Path) -> Result<PathBuf> {
         "no package {} in the suites {suites} of {}; check the network, or give a tree of \
          Linux {} with --kernel DIR",
         kernel.package,
-        mirror(ctx),
+        mirror()?,
         kernel.version
     );
     match why {

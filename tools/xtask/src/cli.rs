@@ -133,7 +133,7 @@ pub(crate) struct TestArgs {
     /// Host tests without Miri, and the guest suite on the Rust kernel only.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
-    /// Races for their whole time, on every kernel.
+    /// Races for their whole time, and the guest suite on the debug kernel too.
     #[arg(long)]
     pub(crate) full: bool,
     /// Only the tests that run on the host.

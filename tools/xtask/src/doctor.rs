@@ -23,7 +23,10 @@ use Finding::{Bad, Good, Pending};
 pub(crate) fn run(ctx: &Ctx) -> Result<ExitCode> {
     let mut findings = vec![
         ("cache", cache(ctx)),
-        ("mirror", Good(apt::mirror(ctx))),
+        (
+            "mirror",
+            apt::mirror().map_or_else(|error| Bad(format!("{error:#}")), Good),
+        ),
         ("cargo", version("cargo", "install Rust with rustup")),
         ("Miri", miri()),
     ];

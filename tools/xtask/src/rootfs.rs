@@ -70,7 +70,7 @@ fn create(ctx: &Ctx, arch: Arch, dir: &Path) -> Result<()> {
         .arg(format!("--include={}", pinned.include.join(",")))
         .arg(&pinned.suite)
         .arg(&partial)
-        .arg(apt::mirror(ctx))
+        .arg(apt::mirror()?)
         .logged(
             &ctx.cached(format!("logs/rootfs-{}.log", arch.name())),
             |_| {},

@@ -83,8 +83,12 @@ fn variants(args: &TestArgs) -> Result<Vec<Variant>> {
         profile,
     });
     let Some(only) = &args.on else {
-        // The first is the one that matters most.
-        let count = if args.quick { 1 } else { all.len() };
+        // The first is the one that matters most, the last takes the longest.
+        let count = match (args.quick, args.full) {
+            (true, _) => 1,
+            (_, true) => all.len(),
+            _ => 2,
+        };
         return Ok(all[..count].to_vec());
     };
     for implementation in [Impl::Rust, Impl::C] {

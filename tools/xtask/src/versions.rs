@@ -27,7 +27,6 @@ pub(crate) struct Kernel {
     pub(crate) package: String,
     pub(crate) suites: Vec<String>,
     pub(crate) keyring: PathBuf,
-    pub(crate) fallback_mirror: String,
 }
 
 /// The compiler of the kernel.
