@@ -33,14 +33,13 @@ static volatile long handler_runs;
 
 static void on_signal_run(int sig)
 {
-	struct site_state st;
-	uint64_t data[8];
+	struct site_state st = handler_state;
+	uint8_t data[64];
 
 	/* The interrupted run is not to notice. */
-	site_copy(&st, &handler_state, sizeof(st));
-	site_copy(data, site_data, sizeof(data));
+	memcpy(data, site_data, sizeof(data));
 	site_call(handler_site->fn, &st.regs);
-	site_copy(site_data, data, sizeof(data));
+	memcpy(site_data, data, sizeof(data));
 	handler_runs++;
 }
 
@@ -66,10 +65,10 @@ static int storm(const struct site *site, void (*handler)(int))
 	struct site_state init[16], bare[16], st;
 	struct bpf_counter c, r;
 	long runs = full_run() ? 20000 : 3000, n;
+	sigset_t alarm;
 	pthread_t t;
 
 	handler_site = site;
-	/* All random states beforehand: a handler must not meet the generator at work. */
 	for (n = 0; n < 16; n++) {
 		site_random(&init[n], n);
 		bare[n] = init[n];
@@ -83,10 +82,18 @@ static int storm(const struct site *site, void (*handler)(int))
 		multi_attach_one(&r, loc_of(site->fn), MULTI_RETURN);
 	MUST(sigaction(SIGUSR1, &sa, NULL));
 	MUST(sigaction(SIGALRM, &sa, NULL));
-	MUST(setitimer(ITIMER_REAL, &it, NULL));
+	/*
+	 * The timer's signal is the process's: a handler on the other thread would
+	 * put old data back under this one's feet.
+	 */
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	pthread_sigmask(SIG_BLOCK, &alarm, NULL);
 	CHECK_EQ(pthread_create(&t, NULL, bombard, &tid), 0, "pthread_create");
+	MUST(setitimer(ITIMER_REAL, &it, NULL));
+	pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
 	for (n = 0; n < runs || handled + handler_runs < 50; n++) {
-		site_copy(&st, &init[n % 16], sizeof(st));
+		st = init[n % 16];
 		site_run(site, &st);
 		CHECK(site_same(site, &st, &bare[n % 16]), "run %ld", n);
 	}

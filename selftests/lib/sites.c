@@ -58,35 +58,11 @@ void site_random(struct site_state *st, uint64_t n)
 		st->data[i] = random64(&seed);
 }
 
-/* Not memcpy(): the emulated CPU may lose half a vector register to a signal. */
-void site_copy(void *to, const void *from, size_t size)
-{
-	volatile uint64_t *t = to;
-	const volatile uint64_t *f = from;
-
-	while (size >= sizeof(*t)) {
-		*t++ = *f++;
-		size -= sizeof(*t);
-	}
-}
-
 void site_run(const struct site *site, struct site_state *st)
 {
-	site_copy(site_data, st->data, sizeof(st->data));
+	memcpy(site_data, st->data, sizeof(st->data));
 	site_call(site->fn, &st->regs);
-	site_copy(st->data, site_data, sizeof(st->data));
-}
-
-/* Not memcmp(), for the same reason. */
-static bool data_differs(const uint8_t *got, const uint8_t *want)
-{
-	const volatile uint8_t *a = got, *b = want;
-	int i;
-
-	for (i = 0; i < (int)sizeof(((struct site_state *)0)->data); i++)
-		if (a[i] != b[i])
-			return true;
-	return false;
+	memcpy(st->data, site_data, sizeof(st->data));
 }
 
 bool site_same(const struct site *site, const struct site_state *got,
@@ -107,7 +83,7 @@ bool site_same(const struct site *site, const struct site_state *got,
 		     (long long)got->regs.flags, (long long)want->regs.flags);
 		same = false;
 	}
-	if (data_differs(got->data, want->data)) {
+	if (memcmp(got->data, want->data, sizeof(got->data))) {
 		diag("%s: memory differs", site->name);
 		same = false;
 	}

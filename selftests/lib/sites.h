@@ -35,7 +35,6 @@ struct site_state {
 /* A repeatable random state; @n selects it. */
 void site_random(struct site_state *st, uint64_t n);
 /* Runs the site on @st, leaves the outcome there. */
-void site_copy(void *to, const void *from, size_t size);
 void site_run(const struct site *site, struct site_state *st);
 /* Reports the differences, true if there is none. */
 bool site_same(const struct site *site, const struct site_state *got,
