@@ -206,19 +206,9 @@ __rust_helper void rust_helper_uprobes_init_registry_lock(spinlock_t *lock)
 	spin_lock_init(lock);
 }
 
-__rust_helper void rust_helper_uprobes_init_returns_lock(spinlock_t *lock)
-{
-	spin_lock_init(lock);
-}
-
 __rust_helper void rust_helper_uprobes_spin_lock(spinlock_t *lock)
 {
 	spin_lock(lock);
-}
-
-__rust_helper int rust_helper_uprobes_spin_trylock(spinlock_t *lock)
-{
-	return spin_trylock(lock);
 }
 
 __rust_helper void rust_helper_uprobes_spin_unlock(spinlock_t *lock)
@@ -581,12 +571,12 @@ __rust_helper void rust_helper_uprobes_flush_dcache_page(struct page *page)
 
 __rust_helper int rust_helper_uprobes_get_user_u64(u64 *value, const u64 __user *addr)
 {
-	return get_user(*value, addr);
+	return get_user_inline(*value, addr);
 }
 
 __rust_helper int rust_helper_uprobes_put_user_u64(u64 value, u64 __user *addr)
 {
-	return put_user(value, addr);
+	return put_user_inline(value, addr);
 }
 
 __rust_helper int rust_helper_uprobes_get_user_u32(u32 *value, const u32 __user *addr)

@@ -28,9 +28,12 @@ use crate::uprobe::{self, Insn, Uprobe};
 pub(crate) type Regs = <Isa as Arch>::Regs;
 
 /// The current task at a breakpoint.
+///
+/// Functions that are not inlined take its members rather than itself, so that they stay in
+/// registers.
 struct Current<'g> {
     regs: &'g mut Regs,
-    task: Task,
+    task: &'g mut Task,
     mm: *mut bindings::mm_struct,
     /// What is kept of the address space and of the task, once there is something.
     state: Option<&'g MmState>,
@@ -82,7 +85,7 @@ impl<'g> Current<'g> {
             return Some(unsafe { known.as_ref() });
         }
 
-        let found = self.speculate(vaddr)?;
+        let found = speculate(self.mm, self.rcu, vaddr)?;
         // SAFETY: as above.
         if unsafe { c::uprobes_mmap_speculate_retry(self.mm, seq) } {
             return None;
@@ -92,46 +95,46 @@ impl<'g> Current<'g> {
         }
         Some(found)
     }
+}
 
-    /// Looks up the uprobe at `vaddr` in mappings that may change meanwhile.
-    fn speculate(&self, vaddr: u64) -> Option<&'g Uprobe> {
-        let _rcu = kernel::sync::rcu::read_lock();
-        // SAFETY: mappings and files are freed after an RCU grace period; garbage in them is
-        // harmless, because the index knows only what is there and the caller checks that nothing
-        // has changed.
-        unsafe {
-            let vma = NonNull::new(bindings::vma_lookup(self.mm, vaddr as usize))?;
-            let file = c::uprobes_vma_file_speculative(vma.as_ptr());
-            if file.is_null() {
-                return None;
-            }
-            let inode = c::uprobes_file_inode(file);
-            let offset = mm::Vma::from_raw(vma).offset_of(vaddr);
-            uprobe::find(inode, offset, self.rcu)
+/// Looks up the uprobe at `vaddr` in mappings that may change meanwhile.
+fn speculate(mm: *mut bindings::mm_struct, section: &TasksTrace, vaddr: u64) -> Option<&Uprobe> {
+    let _rcu = kernel::sync::rcu::read_lock();
+    // SAFETY: mappings and files are freed after an RCU grace period; garbage in them is
+    // harmless, because the index knows only what is there and the caller checks that nothing
+    // has changed.
+    unsafe {
+        let vma = NonNull::new(bindings::vma_lookup(mm, vaddr as usize))?;
+        let file = c::uprobes_vma_file_speculative(vma.as_ptr());
+        if file.is_null() {
+            return None;
+        }
+        let inode = c::uprobes_file_inode(file);
+        let offset = mm::Vma::from_raw(vma).offset_of(vaddr);
+        uprobe::find(inode, offset, section)
+    }
+}
+
+/// Looks up what is at `vaddr` with the `mmap_lock` held for reading.
+#[cold]
+fn find_locked(mm: *mut bindings::mm_struct, section: &TasksTrace, vaddr: u64) -> Found<&Uprobe> {
+    let lock = MmapRead::lock(mm);
+    // SAFETY: locked.
+    let vma = unsafe { NonNull::new(bindings::vma_lookup(mm, vaddr as usize)) };
+    let Some(vma) = vma else {
+        return Found::Nothing;
+    };
+    // SAFETY: valid while locked.
+    let vma = unsafe { mm::Vma::from_raw(vma) };
+    if !vma.inode().is_null() {
+        if let Some(found) = uprobe::find(vma.inode(), vma.offset_of(vaddr), section) {
+            return Found::Uprobe(found);
         }
     }
-
-    /// Looks up what is at `vaddr` with the `mmap_lock` held for reading.
-    #[cold]
-    fn find_locked(&self, vaddr: u64) -> Found<&'g Uprobe> {
-        let lock = MmapRead::lock(self.mm);
-        // SAFETY: locked.
-        let vma = unsafe { NonNull::new(bindings::vma_lookup(self.mm, vaddr as usize)) };
-        let Some(vma) = vma else {
-            return Found::Nothing;
-        };
-        // SAFETY: valid while locked.
-        let vma = unsafe { mm::Vma::from_raw(vma) };
-        if !vma.inode().is_null() {
-            if let Some(found) = uprobe::find(vma.inode(), vma.offset_of(vaddr), self.rcu) {
-                return Found::Uprobe(found);
-            }
-        }
-        if trap_at(&lock, vaddr) {
-            Found::ForeignTrap
-        } else {
-            Found::Nothing
-        }
+    if trap_at(&lock, vaddr) {
+        Found::ForeignTrap
+    } else {
+        Found::Nothing
     }
 }
 
@@ -218,7 +221,7 @@ impl<'g> Hit for Current<'g> {
 
     #[inline]
     fn parts(&mut self) -> (&mut Regs, &mut Task) {
-        (self.regs, &mut self.task)
+        (self.regs, self.task)
     }
 
     #[inline]
@@ -229,15 +232,16 @@ impl<'g> Hit for Current<'g> {
         })
     }
 
+    #[inline]
     fn on_return(&mut self) {
-        returns::on_return(self.regs, &mut self.task);
+        returns::on_return(self.regs);
     }
 
     #[inline]
     fn find(&mut self, vaddr: u64) -> Found<&'g Uprobe> {
         match self.find_unlocked(vaddr) {
             Some(found) => Found::Uprobe(found),
-            None => self.find_locked(vaddr),
+            None => find_locked(self.mm, self.rcu, vaddr),
         }
     }
 
@@ -297,31 +301,20 @@ impl<'g> Hit for Current<'g> {
 
         if let Requested::Yes(ri) = state {
             // SAFETY: the instance is ours and given up here.
-            unsafe { returns::prepare(utask, uprobe, ri, vaddr, self.regs, &mut self.task) };
+            unsafe { returns::prepare(utask, uprobe, ri, vaddr, self.regs) };
         }
         if remove {
             unapply(uprobe, self.mm);
         }
     }
 
+    #[inline]
     fn acquire_slot(&mut self, uprobe: &'g Uprobe, insn: &Insn) -> Result<u64, Errno> {
         let utask = self.utask.as_mut().ok_or(Errno::ENOMEM)?;
-        // SAFETY: the current task's `mm` is valid.
-        let state = unsafe { MmState::get_or_make(self.mm) }?;
-        if utask.owner == 0 {
-            utask.owner = state.xol.new_owner();
-        }
-        let (code, len) = Isa::xol_bytes(insn);
-        let code = code.get(..len).ok_or(Errno::EINVAL)?;
-        let (slot, vaddr) = state
-            .xol
-            .claim(utask.stepping.slot, utask.owner, code, self.regs)?;
-        utask.stepping.slot = Some(slot);
-        utask.stepping.held.lease(uprobe);
-        utask.arm_timer();
-        Ok(vaddr)
+        acquire_slot(utask, self.mm, uprobe, insn, self.regs)
     }
 
+    #[inline]
     fn release_slot(&mut self) {
         if let Some(utask) = &mut self.utask {
             end_step(utask, self.mm);
@@ -340,6 +333,30 @@ impl<'g> Hit for Current<'g> {
     fn signal(&mut self, signal: Signal) {
         send(signal, self.regs);
     }
+}
+
+/// Claims a slot for the current task, fills it and holds the uprobe.
+fn acquire_slot(
+    utask: &mut Utask,
+    mm: *mut bindings::mm_struct,
+    uprobe: &Uprobe,
+    insn: &Insn,
+    regs: &Regs,
+) -> Result<u64, Errno> {
+    // SAFETY: the current task's `mm` is valid.
+    let state = unsafe { MmState::get_or_make(mm) }?;
+    if utask.owner == 0 {
+        utask.owner = state.xol.new_owner();
+    }
+    let (code, len) = Isa::xol_bytes(insn);
+    let code = code.get(..len).ok_or(Errno::EINVAL)?;
+    let (slot, vaddr) = state
+        .xol
+        .claim(utask.stepping.slot, utask.owner, code, regs)?;
+    utask.stepping.slot = Some(slot);
+    utask.stepping.held.lease(uprobe);
+    utask.arm_timer();
+    Ok(vaddr)
 }
 
 /// Gives up the slot and the uprobe of a step.
@@ -452,7 +469,7 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
     let mm = current_mm();
     hit::on_breakpoint(&mut Current {
         regs,
-        task: Task::current(),
+        task: &mut Task::current(),
         mm,
         // SAFETY: the current task's `mm` is valid.
         state: unsafe { MmState::get(mm) },

@@ -13,7 +13,7 @@ use uprobes_core::arch::{Arch, FrameCheck, HijackError};
 use uprobes_core::consumer::dispatch_return;
 use uprobes_core::hit::Signal;
 use uprobes_core::hprobe::HprobeState;
-use uprobes_core::returns::{LeftBehind, ReturnConsumer, ReturnInstance, ReturnStack, MAX_DEPTH};
+use uprobes_core::returns::{LeftBehind, ReturnConsumer, ReturnInstance, MAX_DEPTH};
 
 use crate::hit::{self, Regs};
 use crate::isa::{Isa, Task};
@@ -28,10 +28,10 @@ const MAX_POPPED: u64 = u16::MAX as u64;
 /// An instance for a return of the current task, without cookies.
 #[inline]
 pub(crate) fn new_instance(utask: &mut Utask) -> Option<*mut ReturnInstance> {
-    // SAFETY: the first members of `uprobe_task` are a `ReturnStack` (see `layout`); its pool is
-    // used by the owner alone, without the lock.
-    let stack = unsafe { &mut *(&raw mut utask.c).cast::<ReturnStack>() };
-    stack.pool_pop().or_else(task::alloc_instance)
+    utask
+        .return_stack()
+        .pool_pop()
+        .or_else(task::alloc_instance)
 }
 
 /// Gives an instance back that holds nothing.
@@ -41,8 +41,8 @@ pub(crate) fn new_instance(utask: &mut Utask) -> Option<*mut ReturnInstance> {
 /// `ri` is in no list and owned by the caller.
 #[inline]
 unsafe fn recycle(utask: &mut Utask, ri: *mut ReturnInstance) {
-    // SAFETY: as in `new_instance`; the rest by contract.
-    unsafe { (*(&raw mut utask.c).cast::<ReturnStack>()).pool_push(ri) };
+    // SAFETY: by contract.
+    unsafe { utask.return_stack().pool_push(ri) };
 }
 
 /// Adds the cookie of a session consumer; fails for want of memory.
@@ -172,10 +172,9 @@ pub(crate) unsafe fn prepare(
     ri: *mut ReturnInstance,
     func: u64,
     regs: &mut Regs,
-    user: &mut Task,
 ) {
     // SAFETY: by contract.
-    if unsafe { try_prepare(utask, uprobe, ri, func, regs, user) }.is_none() {
+    if unsafe { try_prepare(utask, uprobe, ri, func, regs) }.is_none() {
         // SAFETY: not pushed, so still ours; it holds nothing yet.
         unsafe { recycle(utask, ri) };
     }
@@ -191,7 +190,6 @@ unsafe fn try_prepare(
     ri: *mut ReturnInstance,
     func: u64,
     regs: &mut Regs,
-    user: &mut Task,
 ) -> Option<()> {
     // SAFETY: the current task's `mm` is valid.
     let state = unsafe { MmState::get_or_make(c::uprobes_task_mm(c::uprobes_current())) }.ok()?;
@@ -215,7 +213,8 @@ unsafe fn try_prepare(
         }
     }
 
-    let original = match Isa::hijack_return(regs, user, entrance(trampoline, regs)) {
+    let original = match Isa::hijack_return(regs, &mut Task::current(), entrance(trampoline, regs))
+    {
         Ok(original) => original,
         Err(HijackError::Unreadable) => return None,
         Err(HijackError::Clobbered) => {
@@ -254,7 +253,7 @@ unsafe fn try_prepare(
     filled.hprobe.uprobe = uprobe.as_raw().cast();
     filled.hprobe.state.reset(HprobeState::Leased);
     // SAFETY: by contract, and given up here.
-    unsafe { utask.returns().stack.push(ri) };
+    unsafe { utask.return_stack().push(ri) };
     utask.arm_timer();
     Some(())
 }
@@ -325,7 +324,7 @@ fn take_from_others(utask: &mut Utask, state: &MmState, frame: u64) -> Option<*m
 /// # Context
 ///
 /// Process context of the task; may sleep.
-pub(crate) fn on_return(regs: &mut Regs, _user: &mut Task) {
+pub(crate) fn on_return(regs: &mut Regs) {
     if handle(regs).is_none() {
         pr_warn_once!("a task went to the return trampoline by itself\n");
         hit::send(Signal::ForcedIll, regs);

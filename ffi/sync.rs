@@ -94,14 +94,6 @@ impl SpinLock {
         unsafe { c::uprobes_spin_lock(self.0.get()) };
         SpinGuard(self, NotThreadSafe)
     }
-
-    /// Takes the lock unless somebody has it.
-    #[inline]
-    pub(crate) fn try_lock(&self) -> Option<SpinGuard<'_>> {
-        // SAFETY: the lock is initialised.
-        let taken = unsafe { c::uprobes_spin_trylock(self.0.get()) } != 0;
-        taken.then(|| SpinGuard(self, NotThreadSafe))
-    }
 }
 
 /// A held [`SpinLock`].
@@ -114,6 +106,13 @@ impl Drop for SpinGuard<'_> {
         // SAFETY: the guard holds the lock.
         unsafe { c::uprobes_spin_unlock(self.0 .0.get()) };
     }
+}
+
+/// Lets others run until the next tick of the clock.
+#[cold]
+pub(crate) fn sleep_a_tick() {
+    // SAFETY: an FFI call in process context.
+    unsafe { bindings::schedule_timeout_uninterruptible(1) };
 }
 
 /// An RCU Tasks Trace read section of the current task.

@@ -16,13 +16,14 @@ use uprobes_core::hit::Step;
 use uprobes_core::hprobe::{Hprobe, HprobeState};
 use uprobes_core::last_hit::LastHit;
 use uprobes_core::lease::Downgraded;
+use uprobes_core::owner_lock::{OwnerGuard, OwnerLock};
 use uprobes_core::returns::{Parked, ReturnInstance, ReturnStack};
 use uprobes_core::slots::SlotIndex;
 use uprobes_core::sys::{Atomic, Relaxed};
 
 use crate::isa::Isa;
 use crate::mm::MmState;
-use crate::sync::{Lease, SpinGuard, SpinLock};
+use crate::sync::{sleep_a_tick, Lease, SpinLock};
 use crate::uprobe::{Uprobe, UprobeRef};
 
 /// Age in jiffies at which leases are downgraded: 100 ms.
@@ -72,7 +73,7 @@ pub(crate) struct Held {
 #[repr(C)]
 pub(crate) struct Utask {
     pub(crate) c: bindings::uprobe_task,
-    lock: SpinLock,
+    lock: OwnerLock,
     parked: Parked,
     pub(crate) stepping: Stepping,
     pub(crate) owner: u64,
@@ -198,9 +199,9 @@ pub(crate) fn current_or_make<'a>() -> Option<&'a mut Utask> {
 
 /// The return instances of a task, locked.
 pub(crate) struct Returns<'u> {
-    _guard: SpinGuard<'u>,
+    _guard: OwnerGuard<'u>,
     /// Those on the stack that the task runs on.
-    pub(crate) stack: &'u mut ReturnStack,
+    pub(crate) stack: &'u ReturnStack,
     /// Those left behind.
     pub(crate) parked: &'u mut Parked,
 }
@@ -212,7 +213,7 @@ impl Utask {
         let this = KBox::into_raw(memory).cast::<Utask>();
         // SAFETY: `this` is fresh zeroed memory; what zero is not valid for is written here.
         unsafe {
-            SpinLock::init(&raw mut (*this).lock, c::uprobes_init_returns_lock);
+            (&raw mut (*this).lock).write(OwnerLock::new());
             (&raw mut (*this).parked).write(Parked::default());
             (&raw mut (*this).stepping).write(Stepping {
                 progress: Progress::Idle,
@@ -232,27 +233,43 @@ impl Utask {
         Some(this)
     }
 
-    /// Locks the return instances.
+    /// The pending returns on the stack that the task runs on, for what needs no lock.
     #[inline]
-    pub(crate) fn returns(&mut self) -> Returns<'_> {
-        // SAFETY: `self` is valid.
-        unsafe { Self::returns_of(self) }
+    pub(crate) fn return_stack(&self) -> &ReturnStack {
+        // SAFETY: the first members of `uprobe_task` are a `ReturnStack` (see `layout`).
+        unsafe { &*(&raw const self.c).cast() }
     }
 
-    /// Locks the return instances of any task.
+    /// Locks the return instances of the current task. May sleep.
+    #[inline]
+    pub(crate) fn returns(&mut self) -> Returns<'_> {
+        let this: *mut Self = self;
+        // SAFETY: what the lock guards is reached through the result only, which `self` is lent
+        // to.
+        unsafe {
+            Returns {
+                _guard: (*this).lock.lock(sleep_a_tick),
+                stack: (*this).return_stack(),
+                parked: &mut (*this).parked,
+            }
+        }
+    }
+
+    /// Locks the return instances of another task, unless it has them itself.
     ///
     /// # Safety
     ///
     /// `this` is valid for `'a`.
     #[inline]
-    unsafe fn returns_of<'a>(this: *mut Utask) -> Returns<'a> {
+    unsafe fn try_returns_of<'a>(this: *mut Utask) -> Option<Returns<'a>> {
         // SAFETY: by contract; what the lock guards is reached through the result only.
         unsafe {
-            Returns {
-                _guard: (*this).lock.lock(),
-                stack: &mut *(&raw mut (*this).c).cast(),
+            let guard = (*this).lock.try_lock()?;
+            Some(Returns {
+                _guard: guard,
+                stack: &*(&raw const (*this).c).cast(),
                 parked: &mut (*this).parked,
-            }
+            })
         }
     }
 
@@ -330,17 +347,15 @@ unsafe extern "C" fn on_timer(timer: *mut bindings::timer_list) {
         unsafe { kernel::container_of!(timer, bindings::uprobe_task, ri_timer) }.cast::<Utask>();
     let rcu = rcu::read_lock();
     // SAFETY: as above.
-    let lock = unsafe { &(*this).lock };
-    let Some(_guard) = lock.try_lock() else {
-        // The task may have been interrupted with the lock held.
+    let Some(returns) = (unsafe { Utask::try_returns_of(this) }) else {
+        // The task is interrupted, or runs elsewhere, with the lock held.
         // SAFETY: the timer may arm itself again.
         unsafe { bindings::mod_timer(timer, bindings::jiffies + 1) };
         return;
     };
     // SAFETY: the lock is held, and its own atomics guard the held uprobe.
     unsafe {
-        let stack = &*(&raw const (*this).c).cast::<ReturnStack>();
-        for ri in Iterator::chain(stack.iter(), (*this).parked.iter()) {
+        for ri in Iterator::chain(returns.stack.iter(), returns.parked.iter()) {
             expire_instance(&*ri, &rcu);
         }
         let held = &(*this).stepping.held;
@@ -390,7 +405,8 @@ impl Registry {
         }
     }
 
-    /// Takes over the pending return of `frame` from another task than `but`, into `into`.
+    /// Takes over the pending return of `frame` from another task than `but`, into `into`. May
+    /// sleep.
     ///
     /// # Safety
     ///
@@ -401,41 +417,57 @@ impl Registry {
         frame: u64,
         into: *mut ReturnInstance,
     ) -> bool {
-        let _guard = self.lock.lock();
-        // SAFETY: the list is locked, and states leave it before they go.
-        unsafe {
-            let mut utask = *self.head.get();
-            while !utask.is_null() {
-                if !ptr::eq(utask, but) {
-                    let mut returns = Utask::returns_of(utask);
-                    let Returns { stack, parked, .. } = &mut returns;
-                    if stack.steal(parked, frame, into) {
-                        return true;
-                    }
-                }
-                utask = (*utask).registry_next;
-            }
-        }
-        false
+        // SAFETY: by contract; it is in no list until one was stolen into it.
+        self.search(but, |returns| unsafe {
+            returns
+                .stack
+                .steal(returns.parked, frame, into)
+                .then_some(())
+        })
+        .is_some()
     }
 
-    /// The original return address of a pending return of `frame` in any task but `but`.
+    /// The original return address of a pending return of `frame` in any task but `but`. May
+    /// sleep.
     pub(crate) fn original_of(&self, but: *const Utask, frame: u64) -> Option<u64> {
-        let _guard = self.lock.lock();
-        // SAFETY: as in `steal`.
-        unsafe {
-            let mut utask = *self.head.get();
-            while !utask.is_null() {
-                if !ptr::eq(utask, but) {
-                    let returns = Utask::returns_of(utask);
-                    if let Some(found) = returns.stack.original_of(returns.parked, frame) {
-                        return Some(found);
+        self.search(but, |returns| {
+            returns.stack.original_of(returns.parked, frame)
+        })
+    }
+
+    /// The first answer of `ask` about the pending returns of any task but `but`.
+    fn search<R>(
+        &self,
+        but: *const Utask,
+        ask: impl Fn(&mut Returns<'_>) -> Option<R>,
+    ) -> Option<R> {
+        loop {
+            let mut busy = false;
+            {
+                let _guard = self.lock.lock();
+                // SAFETY: the list is locked, and states leave it before they go.
+                unsafe {
+                    let mut utask = *self.head.get();
+                    while !utask.is_null() {
+                        if !ptr::eq(utask, but) {
+                            match Utask::try_returns_of(utask) {
+                                Some(mut returns) => {
+                                    if let Some(answer) = ask(&mut returns) {
+                                        return Some(answer);
+                                    }
+                                }
+                                None => busy = true,
+                            }
+                        }
+                        utask = (*utask).registry_next;
                     }
                 }
-                utask = (*utask).registry_next;
             }
+            if !busy {
+                return None;
+            }
+            sleep_a_tick();
         }
-        None
     }
 }
 
@@ -484,11 +516,10 @@ pub(crate) unsafe extern "C" fn uprobe_free_utask(task: *mut bindings::task_stru
         }
         // An instruction that never returns (exit, exec) may still be under way.
         utask.stepping.held.end();
-        let stack = &mut *(&raw mut utask.c).cast::<ReturnStack>();
-        while let Some(ri) = stack.drain().or_else(|| utask.parked.pop()) {
+        while let Some(ri) = (utask.return_stack().drain()).or_else(|| utask.parked.pop()) {
             Utask::discard(ri);
         }
-        while let Some(ri) = stack.pool_pop() {
+        while let Some(ri) = utask.return_stack().pool_pop() {
             free(ri);
         }
         drop(KBox::from_raw(this.cast::<MaybeUninit<Utask>>()));
@@ -570,15 +601,13 @@ fn copy_returns(parent: &mut Utask, child: &mut Utask) -> bool {
             return false;
         };
         // SAFETY: fresh and owned.
-        unsafe { child.returns().stack.pool_push(copy) };
+        unsafe { child.return_stack().pool_push(copy) };
     }
     let originals = parent.returns();
     let rcu = rcu::read_lock();
-    // SAFETY: the child does not run yet and nobody knows it.
-    let stack = unsafe { &mut *(&raw mut child.c).cast::<ReturnStack>() };
     let on_stack = originals.stack.depth();
     for original in Iterator::chain(originals.stack.iter(), originals.parked.iter()) {
-        let Some(copy) = stack.pool_pop() else {
+        let Some(copy) = child.return_stack().pool_pop() else {
             return false;
         };
         // SAFETY: the original is locked, the copy owned.
@@ -602,7 +631,7 @@ fn copy_returns(parent: &mut Utask, child: &mut Utask) -> bool {
                 (*copy).cons_cnt = (*copy).cons_cnt.min(1);
             }
             if copied < on_stack {
-                stack.push_oldest(copy);
+                child.return_stack().push_oldest(copy);
             } else {
                 child.parked.adopt(copy);
             }
@@ -620,8 +649,8 @@ fn copy_cookies(from: &ReturnInstance, to: &mut ReturnInstance) -> bool {
         return true;
     }
     let bytes = (from.cons_cnt as usize - 1) * size_of::<uprobes_core::returns::ReturnConsumer>();
-    // SAFETY: `extra_consumers` has `cons_cnt - 1` elements. The lock of the instances is a spin
-    // lock, so nothing may sleep.
+    // SAFETY: `extra_consumers` has `cons_cnt - 1` elements. Copied in an RCU section, so nothing
+    // may sleep.
     to.extra_consumers = unsafe {
         bindings::kmemdup_noprof(from.extra_consumers.cast(), bytes, bindings::GFP_ATOMIC).cast()
     };

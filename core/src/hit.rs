@@ -174,6 +174,7 @@ pub fn on_breakpoint<H: Hit>(hit: &mut H) {
 }
 
 /// Points the task at a copy of the instruction. On failure the task hits the breakpoint again.
+#[inline(always)] // A call would have the whole of `hit` in memory, for every hit.
 fn start_step<H: Hit>(hit: &mut H, uprobe: H::Uprobe, insn: <H::A as Arch>::Insn, vaddr: u64) {
     let Ok(xol_vaddr) = hit.acquire_slot(uprobe, &insn) else {
         return;

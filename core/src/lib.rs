@@ -12,6 +12,7 @@ pub mod hprobe;
 pub mod index;
 pub mod last_hit;
 pub mod lease;
+pub mod owner_lock;
 pub mod returns;
 pub mod semaphore;
 pub mod slots;

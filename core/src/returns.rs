@@ -117,15 +117,17 @@ pub enum LeftBehind {
 ///
 /// # Context
 ///
-/// Every method runs under the lock of the task's return instances. Only the owner adds
-/// instances; other tasks of the process may [`ReturnStack::steal`] one.
+/// Only the owner adds and removes instances; others walk the list, and other tasks of the process
+/// may [`ReturnStack::steal`] what an instance holds. All of that runs under the lock of the task's
+/// return instances, but for [`ReturnStack::push`] and the pool: the owner needs no lock for them,
+/// since an instance that is pushed disturbs no walk, and nobody else looks into the pool.
 #[repr(C)]
 pub struct ReturnStack {
     /// The single-step state in the kernel's `struct uprobe_task`.
     pub state: u32,
-    depth: u32,
+    depth: Atomic<u32>,
     head: Atomic<*mut ReturnInstance>,
-    pool: *mut ReturnInstance,
+    pool: Atomic<*mut ReturnInstance>,
 }
 
 /// Frames that the stack pointer has left behind but that may return yet.
@@ -266,9 +268,9 @@ impl ReturnStack {
         // INVARIANT: both lists are empty.
         Self {
             state: 0,
-            depth: 0,
+            depth: Atomic::new(0),
             head: Atomic::new(ptr::null_mut()),
-            pool: ptr::null_mut(),
+            pool: Atomic::new(ptr::null_mut()),
         }
     }
 
@@ -281,7 +283,13 @@ impl ReturnStack {
     /// Number of pending returns on the stack that the task runs on.
     #[inline]
     pub fn depth(&self) -> u32 {
-        self.depth
+        self.depth.load(Relaxed)
+    }
+
+    /// Nobody but the owner changes the depth.
+    #[inline]
+    fn set_depth(&self, change: impl FnOnce(u32) -> u32) {
+        self.depth.store(change(self.depth.load(Relaxed)), Relaxed);
     }
 
     /// The pending returns, newest first.
@@ -292,13 +300,14 @@ impl ReturnStack {
 
     /// Takes an instance out of the pool of those used before.
     #[inline]
-    pub fn pool_pop(&mut self) -> Option<*mut ReturnInstance> {
-        let ri = self.pool;
+    pub fn pool_pop(&self) -> Option<*mut ReturnInstance> {
+        let ri = self.pool.load(Relaxed);
         if ri.is_null() {
             return None;
         }
         // SAFETY: by the type invariants `pool` is a list of valid instances.
-        self.pool = unsafe { (*ri).next.load(Relaxed) };
+        self.pool
+            .store(unsafe { (*ri).next.load(Relaxed) }, Relaxed);
         Some(ri)
     }
 
@@ -308,13 +317,13 @@ impl ReturnStack {
     ///
     /// `ri` is valid, in no list, and the caller gives up its ownership.
     #[inline]
-    pub unsafe fn pool_push(&mut self, ri: *mut ReturnInstance) {
+    pub unsafe fn pool_push(&self, ri: *mut ReturnInstance) {
         // SAFETY: valid by contract; nobody else has it.
         unsafe {
             (*ri).cons_cnt = 0;
-            (*ri).next.store(self.pool, Relaxed);
+            (*ri).next.store(self.pool.load(Relaxed), Relaxed);
         }
-        self.pool = ri;
+        self.pool.store(ri, Relaxed);
     }
 
     /// Adds the newest pending return.
@@ -323,12 +332,12 @@ impl ReturnStack {
     ///
     /// `ri` is valid, in no list, filled in, and the caller gives up its ownership.
     #[inline]
-    pub unsafe fn push(&mut self, ri: *mut ReturnInstance) {
+    pub unsafe fn push(&self, ri: *mut ReturnInstance) {
         // SAFETY: valid by contract; nobody else has it.
         unsafe { (*ri).next.store(self.head.load(Relaxed), Relaxed) };
-        // An NMI of this CPU may walk the list for a call chain.
+        // Another task may walk the list, and an NMI of this CPU for a call chain.
         self.head.store(ri, Release);
-        self.depth = self.depth.wrapping_add(1);
+        self.set_depth(|depth| depth.wrapping_add(1));
     }
 
     /// Adds the oldest pending return, as the copy for a new task needs it.
@@ -336,7 +345,7 @@ impl ReturnStack {
     /// # Safety
     ///
     /// As [`ReturnStack::push`].
-    pub unsafe fn push_oldest(&mut self, ri: *mut ReturnInstance) {
+    pub unsafe fn push_oldest(&self, ri: *mut ReturnInstance) {
         // SAFETY: valid by contract; nobody else has it.
         unsafe { (*ri).next.store(ptr::null_mut(), Relaxed) };
         match self.iter().last() {
@@ -344,11 +353,11 @@ impl ReturnStack {
             // SAFETY: an instance of the list is valid.
             Some(last) => unsafe { (*last).next.store(ri, Release) },
         }
-        self.depth = self.depth.wrapping_add(1);
+        self.set_depth(|depth| depth.wrapping_add(1));
     }
 
     #[inline]
-    fn pop(&mut self) -> Option<*mut ReturnInstance> {
+    fn pop(&self) -> Option<*mut ReturnInstance> {
         let ri = self.head.load(Relaxed);
         if ri.is_null() {
             return None;
@@ -356,12 +365,12 @@ impl ReturnStack {
         // SAFETY: by the type invariants `head` is a list of valid instances.
         self.head
             .store(unsafe { (*ri).next.load(Relaxed) }, Release);
-        self.depth = self.depth.wrapping_sub(1);
+        self.set_depth(|depth| depth.wrapping_sub(1));
         Some(ri)
     }
 
     /// Takes the newest pending return, whatever its frame.
-    pub fn drain(&mut self) -> Option<*mut ReturnInstance> {
+    pub fn drain(&self) -> Option<*mut ReturnInstance> {
         self.pop()
     }
 
@@ -372,7 +381,7 @@ impl ReturnStack {
     /// parked one that has to give way.
     #[inline]
     pub fn settle(
-        &mut self,
+        &self,
         parked: &mut Parked,
         mut alive: impl FnMut(u64) -> bool,
         mut left_behind: impl FnMut(u64) -> LeftBehind,
@@ -397,7 +406,7 @@ impl ReturnStack {
 
     /// Takes the newest instance of exactly this frame, parked or not.
     #[inline]
-    pub fn take(&mut self, parked: &mut Parked, frame: u64) -> Option<*mut ReturnInstance> {
+    pub fn take(&self, parked: &mut Parked, frame: u64) -> Option<*mut ReturnInstance> {
         let top = self.head.load(Relaxed);
         // SAFETY: by the type invariants `head` is null or a valid instance.
         if !top.is_null() && unsafe { (*top).stack } == frame {
@@ -406,7 +415,7 @@ impl ReturnStack {
         if let Some((Some(before), found)) = find_frame(self.iter(), frame) {
             // SAFETY: both are valid instances of the list.
             unsafe { (*before).next.store((*found).next.load(Relaxed), Release) };
-            self.depth = self.depth.wrapping_sub(1);
+            self.set_depth(|depth| depth.wrapping_sub(1));
             return Some(found);
         }
         parked.take(frame)
@@ -439,12 +448,7 @@ impl ReturnStack {
     /// # Safety
     ///
     /// `into` is valid, in no list and owned by the caller.
-    pub unsafe fn steal(
-        &mut self,
-        parked: &mut Parked,
-        frame: u64,
-        into: *mut ReturnInstance,
-    ) -> bool {
+    pub unsafe fn steal(&self, parked: &Parked, frame: u64, into: *mut ReturnInstance) -> bool {
         let Some((_, found)) =
             find_frame(self.iter(), frame).or_else(|| find_frame(parked.iter(), frame))
         else {
@@ -675,9 +679,9 @@ mod tests {
         a.call(900, &[]);
         a.call(800, &[]);
         // SAFETY: `into` is fresh.
-        assert!(unsafe { a.stack.steal(&mut a.parked, 800, into) });
+        assert!(unsafe { a.stack.steal(&a.parked, 800, into) });
         // SAFETY: as above.
-        assert!(!unsafe { a.stack.steal(&mut a.parked, 800, into) });
+        assert!(!unsafe { a.stack.steal(&a.parked, 800, into) });
         // SAFETY: ours.
         assert_eq!(unsafe { (*into).orig_ret_vaddr }, 1800);
         free(into);
@@ -699,7 +703,7 @@ mod tests {
 
     #[test]
     fn the_pool_reuses_instances() {
-        let mut t = Task::default();
+        let t = Task::default();
         let a = ri(1, false);
         // SAFETY: fresh.
         unsafe { t.stack.pool_push(a) };

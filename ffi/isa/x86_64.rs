@@ -353,7 +353,7 @@ pub(crate) unsafe extern "C" fn uprobes_rs_sys_uretprobe(regs: *mut bindings::pt
     let regs = unsafe { &mut *regs.cast::<PtRegs>() };
     let mut task = Task::current();
     let result = uretprobe::enter(regs, &mut task, returns::trampoline()).and_then(|frame| {
-        returns::on_return(regs, &mut task);
+        returns::on_return(regs);
         uretprobe::leave(frame, regs, &mut task)
     });
     match result {
