@@ -10,7 +10,7 @@
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
 
-use kernel::alloc::flags::GFP_NOWAIT;
+use kernel::alloc::flags::GFP_KERNEL;
 use kernel::bindings;
 use kernel::ffi::{c_int, c_ulong};
 use kernel::prelude::*;
@@ -83,14 +83,14 @@ impl DebuggerTraps {
         unsafe { !(*self.link(vaddr)).is_null() }
     }
 
-    /// Notes a breakpoint. Without memory it goes unnoticed: the probe wins then.
+    /// Notes a breakpoint. May sleep. Without memory it goes unnoticed: the probe wins then.
     pub(crate) fn insert(&self, vaddr: u64) {
         let Ok(trap) = KBox::new(
             Trap {
                 next: ptr::null_mut(),
                 vaddr,
             },
-            GFP_NOWAIT,
+            GFP_KERNEL,
         ) else {
             return;
         };

@@ -359,6 +359,21 @@ __rust_helper void rust_helper_uprobes_i_mmap_unlock_read(struct address_space *
 	i_mmap_unlock_read(mapping);
 }
 
+__rust_helper void rust_helper_uprobes_i_mmap_lock_write(struct address_space *mapping)
+{
+	i_mmap_lock_write(mapping);
+}
+
+__rust_helper void rust_helper_uprobes_i_mmap_unlock_write(struct address_space *mapping)
+{
+	i_mmap_unlock_write(mapping);
+}
+
+__rust_helper void rust_helper_uprobes_vma_start_write(struct vm_area_struct *vma)
+{
+	vma_start_write(vma);
+}
+
 __rust_helper unsigned long rust_helper_uprobes_unmapped_area_near_top(void)
 {
 	return get_unmapped_area(NULL, TASK_SIZE - PAGE_SIZE, PAGE_SIZE, 0, 0);

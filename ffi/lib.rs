@@ -20,6 +20,7 @@ mod layout;
 mod mm;
 mod ref_ctr;
 mod register;
+mod rescan;
 mod returns;
 mod sync;
 mod task;

@@ -6,7 +6,7 @@
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
-use kernel::alloc::flags::{__GFP_ZERO, GFP_KERNEL, GFP_NOWAIT};
+use kernel::alloc::flags::{__GFP_ZERO, GFP_KERNEL};
 use kernel::bindings;
 use kernel::ffi::{c_int, c_ulong};
 use kernel::mm::virt::flags;
@@ -15,11 +15,12 @@ use kernel::prelude::*;
 use uprobes_bindings as c;
 use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
-use uprobes_core::sys::{Acquire, Atomic, Full, Release};
+use uprobes_core::sys::{Acquire, Atomic, Full};
 
 use crate::debugger::DebuggerTraps;
 use crate::isa::{self, Isa};
 use crate::ref_ctr::Semaphores;
+use crate::rescan::Rescan;
 use crate::sync::{MmapWrite, TasksTrace};
 use crate::text::{self, Outcome, Purpose};
 use crate::uprobe::{self, Code, Uprobe};
@@ -140,6 +141,25 @@ impl Vma<'_> {
         self.may_hold_probes() && self.flags() & (flags::WRITE | flags::EXEC) != flags::WRITE
     }
 
+    /// Waits for those who are taking pages of this mapping away: they hold the lock of the mapping
+    /// where they do not hold the `mmap_lock`, or that of the file's mappings when it is truncated.
+    ///
+    /// # Context
+    ///
+    /// The `mmap_lock` is held for writing.
+    fn wait_for_zap(&self) {
+        // SAFETY: valid and locked by the type.
+        unsafe { c::uprobes_vma_start_write(self.as_ptr()) };
+        let mapping = self.mapping();
+        if !mapping.is_null() {
+            // SAFETY: the mapping holds its file.
+            unsafe {
+                c::uprobes_i_mmap_lock_write(mapping);
+                c::uprobes_i_mmap_unlock_write(mapping);
+            }
+        }
+    }
+
     /// Whether a semaphore of the mapped file may be in this mapping.
     pub(crate) fn may_hold_semaphores(&self) -> bool {
         self.file().is_some() && self.flags() & (flags::WRITE | flags::SHARED) == flags::WRITE
@@ -177,8 +197,8 @@ pub(crate) struct MmState {
     pub(crate) xol: Xol,
     /// The semaphores that were incremented or are waiting for their mapping.
     pub(crate) semaphores: Semaphores,
-    /// Whether a [`Rescan`] is on its way.
-    rescan: Atomic<bool>,
+    /// The repair of what was lost.
+    rescan: Rescan,
     /// Breakpoints of a debugger at probed places.
     pub(crate) debugger: DebuggerTraps,
     /// Tasks with pending returns; see [`crate::task`].
@@ -215,6 +235,7 @@ impl MmState {
         if let Some(state) = unsafe { Self::get(mm) } {
             return Ok(state);
         }
+        let rescan = Rescan::new()?;
         let memory =
             KBox::<MmState>::new_uninit(GFP_KERNEL | __GFP_ZERO).map_err(|_| Errno::ENOMEM)?;
         let fresh = KBox::into_raw(memory).cast::<MmState>();
@@ -223,6 +244,7 @@ impl MmState {
         unsafe {
             Xol::init(&raw mut (*fresh).xol);
             Semaphores::init(&raw mut (*fresh).semaphores);
+            (&raw mut (*fresh).rescan).write(rescan);
             DebuggerTraps::init(&raw mut (*fresh).debugger);
             crate::task::Registry::init(&raw mut (*fresh).returns);
         }
@@ -519,109 +541,24 @@ pub(crate) unsafe extern "C" fn uprobe_munmap(
             .is_some();
     }
     if lost {
-        Rescan::schedule(mm);
-    }
-}
-
-/// The repair of an address space that lost pages with breakpoints or semaphores.
-///
-/// If only the pages went (`MADV_DONTNEED`, truncation) the breakpoints must come back; the hook
-/// runs before they go and cannot wait, so the work is left to the task on its way back to user
-/// space, or to a worker if the pages were taken by somebody else.
-///
-/// A file that was truncated has no page for its breakpoints until somebody writes it again; no
-/// hook tells of that, so the repair is tried again, less and less often.
-#[repr(C)]
-struct Rescan {
-    task_work: bindings::callback_head,
-    work: bindings::delayed_work,
-    mm: *mut bindings::mm_struct,
-    /// Jiffies until the next try, if this one finds no page.
-    delay: usize,
-}
-
-impl Rescan {
-    /// The first pause and the longest.
-    const PAUSES: core::ops::RangeInclusive<usize> =
-        1 + bindings::HZ as usize / 100..=bindings::HZ as usize;
-
-    /// Sees to it that a repair is on its way, one for an address space.
-    fn schedule(mm: *mut bindings::mm_struct) {
-        // SAFETY: the `mm` has users, or there would be nothing to repair.
-        let state = unsafe { MmState::get(mm) };
-        if state.is_some_and(|state| state.rescan.xchg(true, Full)) {
-            return;
-        }
-        // The hook may run under spinning locks of the page cache's mappings.
-        let Ok(this) = KBox::<Rescan>::new_uninit(GFP_NOWAIT | __GFP_ZERO) else {
-            // The next loss tries again.
-            state.inspect(|state| state.rescan.store(false, Release));
-            return;
-        };
-        let this = KBox::into_raw(this).cast::<Rescan>();
-        // SAFETY: `this` is fresh; `mm` is valid and kept until `run` drops it.
-        unsafe {
-            bindings::mmgrab(mm);
-            (*this).mm = mm;
-            (*this).delay = *Self::PAUSES.start();
-            c::uprobes_init_delayed_work(&raw mut (*this).work, Some(Self::from_worker));
-            let current = c::uprobes_current();
-            if c::uprobes_task_mm(current) == mm {
-                c::uprobes_init_task_work(&raw mut (*this).task_work, Some(Self::from_task));
-                if c::uprobes_task_work_add(current, &raw mut (*this).task_work) == 0 {
-                    return;
-                }
-            }
-            c::uprobes_schedule_delayed_work(&raw mut (*this).work, 0);
-        }
-    }
-
-    unsafe extern "C" fn from_task(head: *mut bindings::callback_head) {
-        // SAFETY: the head is the first member of a `Rescan` from `schedule`.
-        unsafe { Self::run(head.cast()) };
-    }
-
-    unsafe extern "C" fn from_worker(work: *mut bindings::work_struct) {
-        let work = work.cast::<bindings::delayed_work>();
-        // SAFETY: the work is the first member of the delayed work of a `Rescan` from `schedule`.
-        unsafe { Self::run(kernel::container_of!(work, Rescan, work)) };
-    }
-
-    /// # Safety
-    ///
-    /// `this` comes from [`Rescan::schedule`] and is given up.
-    unsafe fn run(this: *mut Rescan) {
-        // SAFETY: by contract; `schedule` kept the `mm`, and users are taken only if it still has
-        // some.
-        unsafe {
-            let mm = (*this).mm;
-            if bindings::mmget_not_zero(mm) {
-                // What is lost from now on needs a repair of its own.
-                let state = MmState::get(mm);
-                state.inspect(|state| state.rescan.store(false, Release));
-                let complete = NonNull::new(mm).is_none_or(|mm| rescan(mm));
-                let again = !complete && !state.is_some_and(|state| state.rescan.xchg(true, Full));
-                bindings::mmput(mm);
-                if again {
-                    let delay = (*this).delay;
-                    (*this).delay = delay.saturating_mul(2).min(*Self::PAUSES.end());
-                    c::uprobes_schedule_delayed_work(&raw mut (*this).work, delay);
-                    return;
-                }
-            }
-            bindings::mmdrop(mm);
-            drop(KBox::from_raw(this));
-        }
+        // SAFETY: the `mm` has users, as just seen.
+        unsafe { MmState::get(mm) }.inspect(|state| state.rescan.schedule(mm));
     }
 }
 
 /// Brings breakpoints and semaphores back where they are wanted and missing. Answers whether there
 /// was a page for each breakpoint.
 ///
+/// What is being taken away meanwhile is waited for.
+///
 /// # Safety
 ///
 /// The caller keeps users of `mm`.
-unsafe fn rescan(mm: NonNull<bindings::mm_struct>) -> bool {
+///
+/// # Context
+///
+/// Process context; takes the `mmap_lock` for writing.
+pub(crate) unsafe fn restore(mm: NonNull<bindings::mm_struct>) -> bool {
     // SAFETY: by contract.
     let Some(lock) = (unsafe { MmapWrite::lock_killable(mm) }) else {
         return true;
@@ -632,6 +569,9 @@ unsafe fn rescan(mm: NonNull<bindings::mm_struct>) -> bool {
     }
     let mut complete = true;
     for vma in vmas(&lock) {
+        if vma.may_hold_semaphores() || vma.wants_probes() {
+            vma.wait_for_zap();
+        }
         if vma.may_hold_semaphores() {
             // SAFETY: the address space has users by contract.
             if let Some(state) = unsafe { MmState::get(mm.as_ptr()) } {

@@ -7,9 +7,9 @@
 //!
 //! ```text
 //!   Pending ── its mapping is there ──> Applied(vaddr) ── pages lost, maybe ──> Suspect(vaddr)
-//!      ^                                     ^                                     │
-//!      │                                     └── the page is still private ────────┤
-//!      └──────────── the page was dropped: counts from the file's value again ─────┘
+//!                                            ^                                     │
+//!                                            ├── the page is still private: kept ──┤
+//!                                            └── it was dropped: incremented again ┘
 //! ```
 //!
 //! The record makes sure that a counter is incremented once, however often the breakpoint is put

@@ -13,6 +13,7 @@ pub mod index;
 pub mod last_hit;
 pub mod lease;
 pub mod owner_lock;
+pub mod pending_work;
 pub mod returns;
 pub mod semaphore;
 pub mod slots;
