@@ -673,8 +673,11 @@ unsafe extern "C" fn map_trampoline(_work: *mut bindings::callback_head) {
     // SAFETY: the task is current and came from user space.
     let regs = unsafe { &*c::uprobes_task_pt_regs(task).cast() };
     // SAFETY: the current task's `mm` is valid.
-    let mapped = unsafe { MmState::get_or_make(c::uprobes_task_mm(task)) }
-        .and_then(|state| state.xol.map(vaddr, regs));
+    let mapped = unsafe { MmState::get_or_make(c::uprobes_task_mm(task)) }.and_then(|state| {
+        // Threads that the process starts may take over its fibres.
+        utask.register_in(state);
+        state.xol.map(vaddr, regs)
+    });
     if mapped.is_err() {
         pr_warn!("uprobe: a forked process has no return trampoline\n");
     }

@@ -888,6 +888,34 @@ static int fibre_migrates(const void *arg)
 	return PASS;
 }
 
+/* The same in a child, whose pending return is a copy. */
+static int fibre_migrates_after_fork(const void *arg)
+{
+	struct both o;
+	pthread_t t;
+	int status;
+	pid_t pid;
+
+	attach_both(&o, outer);
+	make_fibres(fibre_parks, 0);
+	swapcontext(&main_uc, &fibre_uc[0]);
+	pid = fork();
+	MUST(pid);
+	if (!pid) {
+		if (pthread_create(&t, NULL, resume_fibre, (void *)0L))
+			_exit(2);
+		pthread_join(t, NULL);
+		_exit(!fibre_done[0]);
+	}
+	CHECK_EQ(waitpid(pid, &status, 0), pid, "waitpid");
+	CHECK_EQ(status, 0, "the child");
+	CHECK_BOTH(&o, 1, 1, "outer, child");
+	swapcontext(&main_uc, &fibre_uc[0]);
+	CHECK_EQ(fibre_done[0], 1, "the fibre's end in the parent");
+	CHECK_BOTH(&o, 1, 2, "outer, parent");
+	return PASS;
+}
+
 /* A fibre parks inside a call, its starter makes calls on the main stack. */
 static int fibre_parked(const void *arg)
 {
@@ -953,6 +981,7 @@ int main(int argc, char **argv)
 	add_test("F.6", fibres, (void *)0L, "interleaved fibres, first stack higher");
 	add_test("F.6", fibres, (void *)1L, "interleaved fibres, second stack higher");
 	add_test("F.6", fibre_migrates, NULL, "fibre returns in another thread");
+	add_test("F.6", fibre_migrates_after_fork, NULL, "fibre of a child returns in another thread");
 	add_test("F.6", fibre_parked, NULL, "calls beside a parked fibre");
 	return run_tests(argc, argv);
 }
