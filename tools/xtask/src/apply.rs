@@ -75,7 +75,10 @@ fn apply(repo: &Path, tree: &Path, link: bool) -> Result<()> {
     if link {
         return util::link(repo, &hook);
     }
-    for part in KERNEL_PARTS.into_iter().chain(["vendor", "COPYING"]) {
+    for part in KERNEL_PARTS
+        .into_iter()
+        .chain(["vendor", "Documentation", "COPYING"])
+    {
         let from = repo.join(part);
         if from.is_dir() {
             util::copy_tree(&from, &hook.join(part))?;
