@@ -178,6 +178,15 @@ impl ConsumerList {
         }
     }
 
+    /// Whether there is none.
+    ///
+    /// # Context
+    ///
+    /// The registration lock is held.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.walk().next().is_none()
+    }
+
     /// Whether any consumer wants hits in `mm`.
     ///
     /// # Context

@@ -10,7 +10,7 @@
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
 
-use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::flags::GFP_KERNEL_ACCOUNT;
 use kernel::bindings;
 use kernel::ffi::{c_int, c_ulong};
 use kernel::prelude::*;
@@ -27,6 +27,17 @@ use crate::uprobe::{self, Code, Uprobe};
 struct Trap {
     next: *mut Trap,
     vaddr: u64,
+}
+
+/// Breakpoints of debuggers that are noted in an address space. A program can write as many into
+/// itself as it likes, without any probe or debugger.
+const MAX_TRAPS: u32 = 1024;
+
+impl Trap {
+    fn new(vaddr: u64) -> Option<KBox<Self>> {
+        let next = ptr::null_mut();
+        KBox::new(Self { next, vaddr }, GFP_KERNEL_ACCOUNT).ok()
+    }
 }
 
 /// Addresses of an address space where a debugger has a breakpoint besides ours.
@@ -83,15 +94,13 @@ impl DebuggerTraps {
         unsafe { !(*self.link(vaddr)).is_null() }
     }
 
-    /// Notes a breakpoint. May sleep. Without memory it goes unnoticed: the probe wins then.
+    /// Notes a breakpoint. May sleep. Without memory, or if there are [`MAX_TRAPS`], it goes
+    /// unnoticed: the probe wins then.
     pub(crate) fn insert(&self, vaddr: u64) {
-        let Ok(trap) = KBox::new(
-            Trap {
-                next: ptr::null_mut(),
-                vaddr,
-            },
-            GFP_KERNEL,
-        ) else {
+        if self.len.load(Relaxed) >= MAX_TRAPS {
+            return;
+        }
+        let Some(trap) = Trap::new(vaddr) else {
             return;
         };
         let guard = self.lock.lock();
@@ -176,16 +185,28 @@ impl DebuggerTraps {
     ///
     /// # Context
     ///
-    /// The parent's `mmap_lock` is held for writing, so that no debugger writes meanwhile.
+    /// The parent's `mmap_lock` is held for writing, so that no debugger writes meanwhile. Nobody
+    /// else knows the child, whose list is empty.
     pub(crate) fn inherit(&self, parent: &DebuggerTraps) {
         // SAFETY: the list does not change meanwhile.
         let mut trap = unsafe { *parent.head.get() };
         while !trap.is_null() {
             // SAFETY: a trap of the list.
-            unsafe {
-                self.insert((*trap).vaddr);
+            let vaddr = unsafe {
+                let vaddr = (*trap).vaddr;
                 trap = (*trap).next;
+                vaddr
+            };
+            let Some(mut copy) = Trap::new(vaddr) else {
+                return;
+            };
+            // SAFETY: nobody else knows this list yet; it owns the trap from now on.
+            unsafe {
+                copy.next = *self.head.get();
+                *self.head.get() = KBox::into_raw(copy);
             }
+            self.len
+                .store(self.len.load(Relaxed).wrapping_add(1), Relaxed);
         }
     }
 }
@@ -289,7 +310,7 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
             )
         };
         if write {
-            written(uprobe, code, vma.mm(), memory);
+            written(uprobe, code, &vma, memory);
         } else if Isa::is_swbp(memory) && !state.debugger.contains(vaddr) {
             let original = code.bytes.iter();
             copy.iter_mut()
@@ -318,9 +339,10 @@ fn note_write(vma: &Vma<'_>, start: u64, memory: &[u8]) {
     }
 }
 
-/// A debugger has written `memory` at a probed place.
-fn written(uprobe: &Uprobe, code: &Code, mm: *mut bindings::mm_struct, memory: &mut [u8]) {
-    if code.bytes.starts_with(memory) && uprobe.consumers.any_wants(mm) {
+/// A debugger has written `memory` at a probed place, if the mapping is code.
+fn written(uprobe: &Uprobe, code: &Code, vma: &Vma<'_>, memory: &mut [u8]) {
+    if vma.wants_probes() && code.bytes.starts_with(memory) && uprobe.consumers.any_wants(vma.mm())
+    {
         // It has taken its own breakpoint away, not ours.
         memory.copy_from_slice(Isa::SWBP);
     }

@@ -247,14 +247,9 @@ __rust_helper bool rust_helper_uprobes_timer_pending(const struct timer_list *ti
 	return timer_pending(timer);
 }
 
-__rust_helper void rust_helper_uprobes_init_work(struct work_struct *work, work_func_t func)
+__rust_helper void rust_helper_uprobes_hold_super(struct super_block *sb)
 {
-	INIT_WORK(work, func);
-}
-
-__rust_helper bool rust_helper_uprobes_schedule_work(struct work_struct *work)
-{
-	return schedule_work(work);
+	atomic_inc(&sb->s_active);
 }
 
 __rust_helper void rust_helper_uprobes_init_delayed_work(struct delayed_work *work,
@@ -306,11 +301,6 @@ __rust_helper bool rust_helper_uprobes_mm_flags_test(int flag, struct mm_struct 
 __rust_helper void rust_helper_uprobes_mm_flags_set(int flag, struct mm_struct *mm)
 {
 	mm_flags_set(flag, mm);
-}
-
-__rust_helper int rust_helper_uprobes_mm_users(struct mm_struct *mm)
-{
-	return atomic_read(&mm->mm_users);
 }
 
 __rust_helper bool rust_helper_uprobes_is_stable_address_space(struct mm_struct *mm)

@@ -234,7 +234,9 @@ impl<'g> Hit for Current<'g> {
 
     #[inline]
     fn on_return(&mut self) {
-        returns::on_return(self.regs);
+        if let Some(state) = self.state {
+            on_return(self.regs, state);
+        }
     }
 
     #[inline]
@@ -335,6 +337,13 @@ impl<'g> Hit for Current<'g> {
     }
 }
 
+/// A function has returned to the trap of the trampoline.
+fn on_return(regs: &mut Regs, state: &MmState) {
+    if let Some(trampoline) = returns::Trampoline::of(state) {
+        returns::on_return(regs, &trampoline);
+    }
+}
+
 /// Claims a slot for the current task, fills it and holds the uprobe.
 fn acquire_slot(
     utask: &mut Utask,
@@ -430,16 +439,28 @@ fn finish_early(utask: &mut Utask) -> bool {
     if !Isa::finish_early(&step.insn, regs, &step.state, step.vaddr, step.xol_vaddr) {
         return false;
     }
+    Isa::forget_step(&mut Task::current(), &step.state);
     end_step(utask, current_mm());
     true
 }
 
 /// The child of a stepped system call starts behind the instruction, and is not stepped.
-pub(crate) fn finish_step_of_child(parent: &Utask, regs: &mut Regs) {
+///
+/// # Safety
+///
+/// `child` is valid and does not run yet; `regs` are its registers.
+pub(crate) unsafe fn finish_step_of_child(
+    parent: &Utask,
+    child: *mut bindings::task_struct,
+    regs: &mut Regs,
+) {
     if parent.stepping.progress == Progress::Stepping {
         // SAFETY: a step was begun.
         let step = unsafe { parent.stepping.step.assume_init_ref() };
-        Isa::finish_early(&step.insn, regs, &step.state, step.vaddr, step.xol_vaddr);
+        if Isa::finish_early(&step.insn, regs, &step.state, step.vaddr, step.xol_vaddr) {
+            // SAFETY: by contract.
+            Isa::forget_step(&mut unsafe { Task::not_running(child) }, &step.state);
+        }
     }
 }
 
@@ -460,7 +481,12 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
         match utask.stepping.progress {
             Progress::Idle => (),
             // The instruction has gone elsewhere without a trap (`rt_sigreturn`), and hit this.
-            Progress::Stepping => end_step(utask, current_mm()),
+            Progress::Stepping => {
+                // SAFETY: a step was begun.
+                let step = unsafe { utask.stepping.step.assume_init_ref() };
+                Isa::forget_step(&mut Task::current(), &step.state);
+                end_step(utask, current_mm());
+            }
             Progress::Trapped => return finish_step(utask, StepEnd::Trapped, regs),
             Progress::Aborted => return finish_step(utask, StepEnd::Aborted, regs),
         }

@@ -15,7 +15,7 @@ use kernel::prelude::*;
 use uprobes_bindings as c;
 use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
-use uprobes_core::sys::{Acquire, Atomic, Full};
+use uprobes_core::sys::{Acquire, Atomic, Full, Relaxed};
 
 use crate::debugger::DebuggerTraps;
 use crate::isa::{self, Isa};
@@ -201,6 +201,8 @@ pub(crate) struct MmState {
     rescan: Rescan,
     /// Breakpoints of a debugger at probed places.
     pub(crate) debugger: DebuggerTraps,
+    /// Copied by fork while the parent's repair had still to be done.
+    unrepaired: Atomic<bool>,
     /// Tasks with pending returns; see [`crate::task`].
     pub(crate) returns: crate::task::Registry,
 }
@@ -228,13 +230,24 @@ impl MmState {
     /// # Safety
     ///
     /// As [`MmState::get`].
+    #[inline]
     pub(crate) unsafe fn get_or_make<'a>(
         mm: *mut bindings::mm_struct,
     ) -> Result<&'a MmState, Errno> {
         // SAFETY: by contract.
-        if let Some(state) = unsafe { Self::get(mm) } {
-            return Ok(state);
+        unsafe {
+            match Self::get(mm) {
+                Some(state) => Ok(state),
+                None => Self::make(mm),
+            }
         }
+    }
+
+    /// # Safety
+    ///
+    /// As [`MmState::get`].
+    #[cold]
+    unsafe fn make<'a>(mm: *mut bindings::mm_struct) -> Result<&'a MmState, Errno> {
         let rescan = Rescan::new()?;
         let memory =
             KBox::<MmState>::new_uninit(GFP_KERNEL | __GFP_ZERO).map_err(|_| Errno::ENOMEM)?;
@@ -259,6 +272,20 @@ impl MmState {
                 // SAFETY: somebody else's, valid as above.
                 Ok(unsafe { &*other })
             }
+        }
+    }
+}
+
+/// A process was forked: what its parent had lost and not got back is missing in it too.
+///
+/// # Safety
+///
+/// `mm` is valid and has users.
+pub(crate) unsafe fn repair_forked(mm: *mut bindings::mm_struct) {
+    // SAFETY: by contract.
+    if let Some(state) = unsafe { MmState::get(mm) } {
+        if state.unrepaired.load(Relaxed) {
+            state.rescan.schedule(mm);
         }
     }
 }
@@ -289,7 +316,7 @@ fn set_has_uprobes(mm: *mut bindings::mm_struct) {
 /// # Context
 ///
 /// The `mmap_lock` is held for writing. May sleep; takes the consumers' lock.
-pub(crate) fn install(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), Errno> {
+pub(crate) fn install(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<Outcome, Errno> {
     let mm = vma.mm();
     let code = uprobe.code_or_make(|| read_code(uprobe, vma))?;
 
@@ -303,17 +330,13 @@ pub(crate) fn install(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), 
         // There was no breakpoint, so none of a debugger either.
         Ok(Outcome::Written) => drop(state.debugger.remove(vaddr)),
         Ok(Outcome::AsWanted) => (),
-        // The program has changed its code: what is there is not what was probed.
-        Ok(Outcome::NotOurs) if counted => state.semaphores.release(uprobe, mm),
-        Ok(Outcome::NotOurs) => (),
-        Err(err) => {
-            if counted {
-                state.semaphores.release(uprobe, mm);
-            }
-            return Err(err);
+        // The program or the file has changed: what is there is not what was probed.
+        Ok(Outcome::NotOurs | Outcome::FileDiffers) | Err(_) if counted => {
+            state.semaphores.release(uprobe, mm);
         }
+        Ok(Outcome::NotOurs | Outcome::FileDiffers) | Err(_) => (),
     }
-    Ok(())
+    written
 }
 
 /// Takes the breakpoint of `uprobe` away from `vaddr`.
@@ -338,7 +361,7 @@ pub(crate) fn remove(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), E
     }
     let original = code.bytes.get(..Isa::SWBP.len()).ok_or(Errno::EINVAL)?;
     match text::write(vma, vaddr, original, code.insn_bytes(), Purpose::Remove) {
-        Ok(Outcome::Written | Outcome::AsWanted | Outcome::NotOurs) => (),
+        Ok(_) => (),
         // There is no such page (any more), so no breakpoint in it.
         Err(Errno::EFAULT) => (),
         Err(err) => return Err(err),
@@ -450,7 +473,8 @@ pub(crate) unsafe fn can_be_read(inode: *mut bindings::inode) -> bool {
 /// Puts the breakpoints of every uprobe that is wanted into `vma`.
 ///
 /// Errors are not told to anybody: the program has its mapping, probes that cannot be there are
-/// not. Answers whether there was a page for each: one beyond the end of the file may come yet.
+/// not. Answers whether to try again makes no sense: a page beyond the end of the file may come yet,
+/// as may the code that was probed, and memory.
 fn install_all(vma: &Vma<'_>) -> bool {
     let mm = vma.mm();
     let mut complete = true;
@@ -459,7 +483,7 @@ fn install_all(vma: &Vma<'_>) -> bool {
         // SAFETY: the current task is valid.
         let dying = unsafe { c::uprobes_fatal_signal_pending(c::uprobes_current()) };
         if dying {
-            break;
+            return false;
         }
         // Registration may be undone between the lookup and here; then nobody wants it.
         let Some(uprobe) = uprobe.try_get() else {
@@ -469,7 +493,11 @@ fn install_all(vma: &Vma<'_>) -> bool {
             vma.vaddr_of(uprobe.offset()),
             uprobe.consumers.any_wants(mm),
         ) {
-            complete &= install(&uprobe, vma, vaddr) != Err(Errno::EFAULT);
+            complete &= match install(&uprobe, vma, vaddr) {
+                Ok(Outcome::FileDiffers) => false,
+                Ok(_) => true,
+                Err(err) => !matches!(err, Errno::EFAULT | Errno::ENOMEM | Errno::EINTR),
+            };
         }
     }
     complete
@@ -490,14 +518,19 @@ pub(crate) unsafe extern "C" fn uprobe_mmap(raw: *mut bindings::vm_area_struct) 
     }
     // SAFETY: by contract.
     let vma = unsafe { Vma::from_raw(raw) };
+    let mut complete = true;
     if vma.may_hold_semaphores() && has_uprobes(vma.mm()) {
         // SAFETY: the address space is in use: it is locked.
         if let Some(state) = unsafe { MmState::get(vma.mm()) } {
-            state.semaphores.apply_pending(&vma);
+            complete &= state.semaphores.apply_pending(&vma);
         }
     }
     if vma.wants_probes() {
-        install_all(&vma);
+        complete &= install_all(&vma);
+    }
+    if !complete {
+        // SAFETY: as above.
+        unsafe { MmState::get(vma.mm()) }.inspect(|state| state.rescan.schedule(vma.mm()));
     }
     0
 }
@@ -522,32 +555,33 @@ pub(crate) unsafe extern "C" fn uprobe_munmap(
     // SAFETY: by contract.
     let vma = unsafe { Vma::from_raw(raw) };
     let mm = vma.mm();
-    // SAFETY: the mapping's `mm` is valid; without users it is being torn down.
-    if !has_uprobes(mm) || unsafe { c::uprobes_mm_users(mm) } == 0 {
+    // Whoever truncates a file has the mapping, but not the address space, whose last user may go
+    // at any time.
+    // SAFETY: the mapping's `mm` is valid.
+    if !has_uprobes(mm) || !unsafe { bindings::mmget_not_zero(mm) } {
         return;
     }
-    let (start, end) = (start as u64, end as u64);
-    let mut lost = false;
-    if vma.may_hold_semaphores() {
-        // SAFETY: the `mm` has users, as just seen, and the caller keeps the mapping.
-        if let Some(state) = unsafe { MmState::get(mm) } {
-            lost |= state.semaphores.lose(start..end);
+    // SAFETY: the `mm` has a user, given up below.
+    if let Some(state) = unsafe { MmState::get(mm) } {
+        let (start, end) = (start as u64, end as u64);
+        let mut lost = vma.may_hold_semaphores() && state.semaphores.lose(start..end);
+        if vma.wants_probes() {
+            let rcu = TasksTrace::enter();
+            lost |= uprobe::in_range(vma.inode(), vma.offsets(start, end), &rcu)
+                .next()
+                .is_some();
+        }
+        if lost {
+            state.rescan.schedule(mm);
         }
     }
-    if vma.wants_probes() {
-        let rcu = TasksTrace::enter();
-        lost |= uprobe::in_range(vma.inode(), vma.offsets(start, end), &rcu)
-            .next()
-            .is_some();
-    }
-    if lost {
-        // SAFETY: the `mm` has users, as just seen.
-        unsafe { MmState::get(mm) }.inspect(|state| state.rescan.schedule(mm));
-    }
+    // Not `mmput()`: the caller may hold locks that tearing down takes.
+    // SAFETY: taken above.
+    unsafe { bindings::mmput_async(mm) };
 }
 
-/// Brings breakpoints and semaphores back where they are wanted and missing. Answers whether there
-/// was a page for each breakpoint.
+/// Brings breakpoints and semaphores back where they are wanted and missing. Answers whether that
+/// was possible for all.
 ///
 /// What is being taken away meanwhile is waited for.
 ///
@@ -561,7 +595,8 @@ pub(crate) unsafe extern "C" fn uprobe_munmap(
 pub(crate) unsafe fn restore(mm: NonNull<bindings::mm_struct>) -> bool {
     // SAFETY: by contract.
     let Some(lock) = (unsafe { MmapWrite::lock_killable(mm) }) else {
-        return true;
+        // Others who share the memory may live on.
+        return false;
     };
     // SAFETY: valid and locked.
     if !unsafe { c::uprobes_is_stable_address_space(mm.as_ptr()) } {
@@ -575,7 +610,7 @@ pub(crate) unsafe fn restore(mm: NonNull<bindings::mm_struct>) -> bool {
         if vma.may_hold_semaphores() {
             // SAFETY: the address space has users by contract.
             if let Some(state) = unsafe { MmState::get(mm.as_ptr()) } {
-                state.semaphores.apply_pending(&vma);
+                complete &= state.semaphores.apply_pending(&vma);
             }
         }
         if vma.wants_probes() {
@@ -603,7 +638,7 @@ pub(crate) extern "C" fn uprobe_end_dup_mmap() {
 ///
 /// # Safety
 ///
-/// Both are valid and their `mmap_lock`s held for writing.
+/// Both are valid; the `mmap_lock` of `old` is held for writing, and nobody else knows `new`.
 #[export]
 pub(crate) unsafe extern "C" fn uprobe_dup_mmap(
     old: *mut bindings::mm_struct,
@@ -616,6 +651,7 @@ pub(crate) unsafe extern "C" fn uprobe_dup_mmap(
     let Some(state) = (unsafe { MmState::get(old) }) else {
         return;
     };
+    let unrepaired = state.rescan.is_asked_for();
     if !has_uprobes(old) && state.debugger.is_empty() {
         return;
     }
@@ -623,6 +659,7 @@ pub(crate) unsafe extern "C" fn uprobe_dup_mmap(
     if let Ok(copy) = unsafe { MmState::get_or_make(new) } {
         copy.semaphores.inherit(&state.semaphores);
         copy.debugger.inherit(&state.debugger);
+        copy.unrepaired.store(unrepaired, Relaxed);
     }
 }
 

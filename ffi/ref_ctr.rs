@@ -29,9 +29,9 @@ use uprobes_core::errno::Errno;
 use uprobes_core::semaphore;
 
 use crate::mm::{Vma, PAGE_MASK};
-use crate::sync::SpinLock;
+use crate::sync::{SpinLock, TasksTrace};
 use crate::text;
-use crate::uprobe::Uprobe;
+use crate::uprobe::{self, Uprobe};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
@@ -44,8 +44,32 @@ struct Record {
     next: *mut Record,
     uprobe: u64,
     inode: *mut bindings::inode,
+    /// Offset in the file of the probed instruction.
+    site: u64,
+    /// Offset in the file of the counter.
     offset: u64,
     state: Cell<State>,
+}
+
+impl Record {
+    fn new(uprobe: &Uprobe, state: State) -> Self {
+        Self {
+            next: ptr::null_mut(),
+            uprobe: uprobe.id(),
+            inode: uprobe.inode(),
+            site: uprobe.offset(),
+            offset: uprobe.ref_ctr_offset(),
+            state: Cell::new(state),
+        }
+    }
+
+    /// Whether the uprobe is still there and wanted in `mm`. If its text was not mapped when it
+    /// went, nobody has told us.
+    fn is_wanted(&self, mm: *mut bindings::mm_struct) -> bool {
+        let rcu = TasksTrace::enter();
+        uprobe::find(self.inode, self.site, &rcu)
+            .is_some_and(|uprobe| uprobe.id() == self.uprobe && uprobe.consumers.any_wants(mm))
+    }
 }
 
 /// The records of an address space.
@@ -80,24 +104,8 @@ impl Semaphores {
         core::iter::successors(first, |record| unsafe { record.next.as_ref() })
     }
 
-    fn push(
-        &self,
-        uprobe: u64,
-        inode: *mut bindings::inode,
-        offset: u64,
-        state: State,
-    ) -> Result<(), Errno> {
-        let record = KBox::new(
-            Record {
-                next: ptr::null_mut(),
-                uprobe,
-                inode,
-                offset,
-                state: Cell::new(state),
-            },
-            GFP_KERNEL,
-        )
-        .map_err(|_| Errno::ENOMEM)?;
+    fn push(&self, record: Record) -> Result<(), Errno> {
+        let record = KBox::new(record, GFP_KERNEL).map_err(|_| Errno::ENOMEM)?;
         let record = KBox::into_raw(record);
         let _guard = self.lock.lock();
         // SAFETY: `record` is fresh; the list is locked for changes.
@@ -152,7 +160,7 @@ impl Semaphores {
             None => State::Pending,
             Some(vaddr) => State::Applied(vaddr),
         };
-        self.push(uprobe.id(), uprobe.inode(), offset, state)?;
+        self.push(Record::new(uprobe, state))?;
         if let State::Applied(vaddr) = state {
             add(mm, vaddr, 1).inspect_err(|_| drop(self.take(uprobe.id())))?;
         }
@@ -183,29 +191,48 @@ impl Semaphores {
     }
 
     /// Increments the counters in `vma` that wait for their mapping, and those whose page was
-    /// dropped.
+    /// dropped; records whose uprobe has gone meanwhile go too. Answers whether each counter that
+    /// had to be incremented was.
     ///
     /// # Context
     ///
     /// As [`Semaphores::acquire`].
-    pub(crate) fn apply_pending(&self, vma: &Vma<'_>) {
-        for record in self.records().filter(|record| record.inode == vma.inode()) {
-            let Some(vaddr) = vma.vaddr_of(record.offset) else {
-                continue;
-            };
-            let apply = match self.state_of(record) {
-                State::Pending => true,
-                State::Applied(_) => false,
-                // The page may have moved with its mapping.
-                State::Suspect(_) if text::is_private(vma.mm(), vaddr & PAGE_MASK) => {
-                    self.set(record, State::Applied(vaddr));
-                    false
+    pub(crate) fn apply_pending(&self, vma: &Vma<'_>) -> bool {
+        let mut complete = true;
+        loop {
+            let mut dead = None;
+            for record in self.records().filter(|record| record.inode == vma.inode()) {
+                let Some(vaddr) = self.missing_at(record, vma) else {
+                    continue;
+                };
+                if !record.is_wanted(vma.mm()) {
+                    dead = Some(record.uprobe);
+                    break;
                 }
-                State::Suspect(_) => true,
-            };
-            if apply && add(vma.mm(), vaddr, 1).is_ok() {
-                self.set(record, State::Applied(vaddr));
+                match add(vma.mm(), vaddr, 1) {
+                    Ok(()) => self.set(record, State::Applied(vaddr)),
+                    Err(_) => complete = false,
+                }
             }
+            match dead {
+                Some(uprobe) => drop(self.take(uprobe)),
+                None => return complete,
+            }
+        }
+    }
+
+    /// Where the counter of `record` is in `vma`, if it has to be incremented.
+    fn missing_at(&self, record: &Record, vma: &Vma<'_>) -> Option<u64> {
+        let vaddr = vma.vaddr_of(record.offset)?;
+        match self.state_of(record) {
+            State::Pending => Some(vaddr),
+            State::Applied(_) => None,
+            // The page may have moved with its mapping.
+            State::Suspect(_) if text::is_private(vma.mm(), vaddr & PAGE_MASK) => {
+                self.set(record, State::Applied(vaddr));
+                None
+            }
+            State::Suspect(_) => Some(vaddr),
         }
     }
 
@@ -242,8 +269,13 @@ impl Semaphores {
     pub(crate) fn inherit(&self, parent: &Semaphores) {
         for record in parent.records() {
             // Without memory the child's counter keeps the increment.
-            let state = parent.state_of(record);
-            let _ = self.push(record.uprobe, record.inode, record.offset, state);
+            let state = Cell::new(parent.state_of(record));
+            let next = ptr::null_mut();
+            let _ = self.push(Record {
+                state,
+                next,
+                ..*record
+            });
         }
     }
 }

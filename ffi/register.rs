@@ -12,6 +12,7 @@ use kernel::prelude::*;
 use uprobes_bindings as c;
 use uprobes_core::arch::Arch;
 use uprobes_core::errno::Errno;
+use uprobes_core::pending_work::Next;
 
 use crate::consumer::CConsumer;
 use crate::isa::Isa;
@@ -61,7 +62,7 @@ impl Change<'_> {
 fn places(uprobe: &Uprobe, change: Change<'_>) -> Result<KVec<Place>, Errno> {
     let mut places = KVec::new();
     let index = (uprobe.offset() / PAGE_SIZE) as usize;
-    // SAFETY: the inode is valid while there are consumers.
+    // SAFETY: the inode is valid while there are consumers, and while breakpoints are removed.
     let mapping = unsafe { (*uprobe.inode()).i_mapping };
     loop {
         // Memory cannot be waited for under the lock: count what does not fit, and begin again.
@@ -158,7 +159,9 @@ fn at_place(uprobe: &Uprobe, place: &Place, change: Change<'_>) -> Result<(), Er
         return Ok(());
     }
     match change {
-        Change::Install(consumer) if consumer.wants(mm) => mm::install(uprobe, &vma, place.vaddr),
+        Change::Install(consumer) if consumer.wants(mm) => {
+            mm::install(uprobe, &vma, place.vaddr).map(|_| ())
+        }
         Change::Remove if mm::has_uprobes(mm) && !uprobe.consumers.any_wants(mm) => {
             mm::remove(uprobe, &vma, place.vaddr)
         }
@@ -210,18 +213,39 @@ unsafe fn register(
 ) -> Result<UprobeRef, Errno> {
     // SAFETY: by contract.
     let (offset, ref_ctr_offset) = unsafe { check(inode, offset, ref_ctr_offset, consumer) }?;
-    let uprobe = UprobeRef::find_or_insert(inode, offset, ref_ctr_offset)?;
+    loop {
+        let uprobe = UprobeRef::find_or_insert(inode, offset, ref_ctr_offset)?;
+        // SAFETY: by contract.
+        if let Some(result) = unsafe { register_with(&uprobe, ref_ctr_offset, consumer) } {
+            return result.map(|()| uprobe);
+        }
+    }
+}
+
+/// Registers a consumer with a uprobe; [`None`] if that has lost its last one meanwhile, and with
+/// it its place in the index.
+///
+/// # Safety
+///
+/// As [`uprobe_register`].
+unsafe fn register_with(
+    uprobe: &UprobeRef,
+    ref_ctr_offset: u64,
+    consumer: *mut bindings::uprobe_consumer,
+) -> Option<Result<(), Errno>> {
+    let guard = uprobe.register.write();
+    if uprobe.is_retired(&guard) {
+        return None;
+    }
     if uprobe.ref_ctr_offset() != ref_ctr_offset {
         pr_warn!(
             "uprobe: offset {:#x} is probed with semaphore {:#x} already, not {:#x}\n",
-            offset,
+            uprobe.offset(),
             uprobe.ref_ctr_offset(),
             ref_ctr_offset
         );
-        return Err(Errno::EINVAL);
+        return Some(Err(Errno::EINVAL));
     }
-
-    let guard = uprobe.register.write();
     // SAFETY: by contract, the consumer is in no list and stays until it is unregistered.
     unsafe {
         uprobe
@@ -230,25 +254,24 @@ unsafe fn register(
     };
     // SAFETY: as above.
     let added = unsafe { CConsumer::from_raw(consumer) };
-    let result = for_each_place(&uprobe, &guard, Change::Install(added));
+    let result = for_each_place(uprobe, &guard, Change::Install(added));
     drop(guard);
 
-    if let Err(err) = result {
+    if result.is_err() {
         // Some processes may have the breakpoint already and call the consumer right now.
         // SAFETY: added above.
         unsafe { unregister(uprobe, consumer) };
         synchronize();
-        return Err(err);
     }
-    Ok(uprobe)
+    Some(result)
 }
 
-/// Takes the consumer off the uprobe and gives its reference up.
+/// Takes the consumer off the uprobe.
 ///
 /// # Safety
 ///
 /// `consumer` is registered with `uprobe`.
-unsafe fn unregister(uprobe: UprobeRef, consumer: *mut bindings::uprobe_consumer) {
+unsafe fn unregister(uprobe: &Uprobe, consumer: *mut bindings::uprobe_consumer) {
     let guard = uprobe.register.write();
     // SAFETY: by contract.
     unsafe {
@@ -256,12 +279,64 @@ unsafe fn unregister(uprobe: UprobeRef, consumer: *mut bindings::uprobe_consumer
             .consumers
             .remove(&uprobe.consumers.lock.write(), consumer)
     };
-    let result = for_each_place(&uprobe, &guard, Change::Remove);
-    drop(guard);
-    if result.is_err() {
-        // A breakpoint without its uprobe would kill the program, so the uprobe stays.
-        pr_warn!("uprobe: a breakpoint could not be removed, its uprobe is kept\n");
-        core::mem::forget(uprobe);
+    if !remove_unwanted(uprobe, &guard) {
+        remove_later(uprobe);
+    }
+}
+
+/// Removes the breakpoints that no consumer wants any more, and the uprobe from the index if it has
+/// no consumer at all. Answers whether all of them could be removed.
+fn remove_unwanted(uprobe: &Uprobe, guard: &WriteGuard<'_>) -> bool {
+    if for_each_place(uprobe, guard, Change::Remove).is_err() {
+        return false;
+    }
+    if uprobe.consumers.is_empty() {
+        uprobe.retire(guard);
+    }
+    true
+}
+
+/// Jiffies between two tries to remove a breakpoint.
+const REMOVAL_PAUSE: usize = 1 + bindings::HZ as usize / 100;
+
+/// Leaves it to a worker to remove breakpoints: the caller is being killed, or memory is short.
+///
+/// A breakpoint without its uprobe would kill the program, so the uprobe and its file are kept
+/// until then.
+#[cold]
+fn remove_later(uprobe: &Uprobe) {
+    if !uprobe.removal.request() {
+        return;
+    }
+    let Some(held) = uprobe.try_get() else {
+        return;
+    };
+    // SAFETY: whoever unregisters still keeps the inode and its file system. The work is ours to
+    // queue, and `retry_removal` puts the references.
+    unsafe {
+        bindings::ihold(uprobe.inode());
+        c::uprobes_hold_super((*uprobe.inode()).i_sb);
+        held.into_raw();
+        uprobe.call_later(retry_removal, REMOVAL_PAUSE);
+    }
+}
+
+unsafe extern "C" fn retry_removal(work: *mut bindings::work_struct) {
+    // SAFETY: called by `call_later`, with the references that `remove_later` has taken.
+    let uprobe = unsafe { &*Uprobe::of_work(work) };
+    uprobe.removal.begin();
+    let complete = remove_unwanted(uprobe, &uprobe.register.write());
+    let inode = uprobe.inode();
+    match uprobe.removal.finish(complete) {
+        // SAFETY: the references that came with the work go.
+        Next::Idle => unsafe {
+            drop(UprobeRef::from_raw(uprobe.as_raw()));
+            let super_block = (*inode).i_sb;
+            bindings::iput(inode);
+            bindings::deactivate_super(super_block);
+        },
+        // SAFETY: asked for again, by this work or by others, so it is ours to queue.
+        Next::Again | Next::Retry => unsafe { uprobe.call_later(retry_removal, REMOVAL_PAUSE) },
     }
 }
 
@@ -332,7 +407,12 @@ pub(crate) unsafe extern "C" fn uprobe_apply(
     };
     match for_each_place(uprobe, &guard, change) {
         Ok(()) => 0,
-        Err(err) => err.to_ret(),
+        Err(err) => {
+            if !add {
+                remove_later(uprobe);
+            }
+            err.to_ret()
+        }
     }
 }
 
@@ -351,7 +431,10 @@ pub(crate) unsafe extern "C" fn uprobe_unregister_nosync(
     consumer: *mut bindings::uprobe_consumer,
 ) {
     // SAFETY: by contract.
-    unsafe { unregister(UprobeRef::from_raw(uprobe), consumer) };
+    unsafe {
+        let uprobe = UprobeRef::from_raw(uprobe);
+        unregister(&uprobe, consumer);
+    }
 }
 
 /// Waits until no consumer that was unregistered before is called any more.

@@ -63,12 +63,18 @@ impl Rescan {
         }
     }
 
+    /// Whether a repair is on its way.
+    pub(crate) fn is_asked_for(&self) -> bool {
+        // SAFETY: valid by the type invariants.
+        unsafe { self.0.as_ref() }.state.is_asked_for()
+    }
+
     /// Sees to it that `mm`, whose state this is part of, is repaired.
     ///
     /// # Context
     ///
-    /// Any. The `mm` has users, and the caller holds a lock that [`run`] waits for: the `mmap_lock`,
-    /// the lock of the mapping, or that of the file's mappings.
+    /// Any. The `mm` has users. If something is about to be lost, the caller holds a lock that
+    /// [`run`] waits for: the `mmap_lock`, the lock of the mapping, or that of the file's mappings.
     pub(crate) fn schedule(&self, mm: *mut bindings::mm_struct) {
         let this = self.0.as_ptr();
         // SAFETY: valid by the type invariants; idle until `request` has answered that it is ours

@@ -17,7 +17,7 @@ use uprobes_core::returns::{LeftBehind, ReturnConsumer, ReturnInstance, MAX_DEPT
 
 use crate::hit::{self, Regs};
 use crate::isa::{Isa, Task};
-use crate::mm::MmState;
+use crate::mm::{MmState, PAGE_SIZE};
 use crate::sync::{Lease, TasksTrace};
 use crate::task::{self, Returns, Utask};
 use crate::uprobe::Uprobe;
@@ -83,7 +83,9 @@ pub(crate) unsafe fn push_cookie(ri: *mut ReturnInstance, id: u64, cookie: u64) 
 
 /// Whether a return address leads to the trampoline, to its start or to its trap.
 fn is_trampoline(address: u64, trampoline: u64, regs: &Regs) -> bool {
-    address == trampoline || address == trampoline + Isa::trampoline_trap(Isa::bitness(regs))
+    let offset = address.wrapping_sub(trampoline);
+    // Most are far away.
+    offset < PAGE_SIZE && (offset == 0 || offset == Isa::trampoline_trap(Isa::bitness(regs)))
 }
 
 /// Where functions of the current task are to return to: past the system call of the trampoline
@@ -231,9 +233,13 @@ unsafe fn try_prepare(
     };
 
     utask.register_in(state);
-    if utask.c.depth != 0 {
+    if utask.has_returns() {
         let mut returns = utask.returns();
-        let dropped = settle(&mut returns, regs, frame, check, trampoline);
+        let mut dropped = settle(&mut returns, regs, frame, check, trampoline);
+        if check == FrameCheck::Call {
+            let Returns { stack, parked, .. } = &mut returns;
+            stack.overwrite(parked, frame, |ri| dropped.push(ri));
+        }
         drop(returns);
         dropped.discard();
     }
@@ -324,18 +330,17 @@ fn take_from_others(utask: &mut Utask, state: &MmState, frame: u64) -> Option<*m
 /// # Context
 ///
 /// Process context of the task; may sleep.
-pub(crate) fn on_return(regs: &mut Regs) {
-    if handle(regs).is_none() {
+#[inline]
+pub(crate) fn on_return(regs: &mut Regs, trampoline: &Trampoline<'_>) {
+    if handle(regs, trampoline).is_none() {
         pr_warn_once!("a task went to the return trampoline by itself\n");
         hit::send(Signal::ForcedIll, regs);
     }
 }
 
-#[inline]
-fn handle(regs: &mut Regs) -> Option<()> {
-    // SAFETY: the current task's `mm` is valid.
-    let state = unsafe { MmState::get(c::uprobes_task_mm(c::uprobes_current())) }?;
-    let trampoline = state.xol.trampoline()?;
+#[inline(always)] // Once into the system call, which does little else.
+fn handle(regs: &mut Regs, trampoline: &Trampoline<'_>) -> Option<()> {
+    let state = trampoline.state;
     // A thread that takes over a fibre may never have hit a probe itself.
     let utask = task::current_or_make()?;
     let frame = Isa::frame_at_return(regs);
@@ -344,7 +349,7 @@ fn handle(regs: &mut Regs) -> Option<()> {
         Some(ri) => ri,
         None => {
             utask.register_in(state);
-            find_odd(utask, state, frame, regs, trampoline)?
+            find_odd(utask, state, frame, regs, trampoline.vaddr)?
         }
     };
     loop {
@@ -389,19 +394,32 @@ fn run_handlers(ri: &mut ReturnInstance, regs: &mut Regs) {
     unsafe { task::finish(state, ri.hprobe.srcu_scp.cast(), uprobe) };
 }
 
-/// Address of the return trampoline of the current process.
-///
-/// # Errors
-///
-/// None; [`None`] if it has none.
-pub(crate) fn trampoline() -> Option<u64> {
-    // SAFETY: the current task is valid.
-    let mm = unsafe { c::uprobes_task_mm(c::uprobes_current()) };
-    if mm.is_null() {
-        return None;
+/// The return trampoline of a process.
+pub(crate) struct Trampoline<'m> {
+    state: &'m MmState,
+    /// Its address.
+    pub(crate) vaddr: u64,
+}
+
+impl<'m> Trampoline<'m> {
+    /// That of the current process, or [`None`] if it has none.
+    #[inline]
+    pub(crate) fn of_current() -> Option<Self> {
+        // SAFETY: the current task is valid.
+        let mm = unsafe { c::uprobes_task_mm(c::uprobes_current()) };
+        if mm.is_null() {
+            return None;
+        }
+        // SAFETY: the current task's `mm` is valid.
+        Self::of(unsafe { MmState::get(mm) }?)
     }
-    // SAFETY: the current task's `mm` is valid.
-    unsafe { MmState::get(mm) }?.xol.trampoline()
+
+    /// That of the process whose state this is.
+    #[inline]
+    pub(crate) fn of(state: &'m MmState) -> Option<Self> {
+        let vaddr = state.xol.trampoline()?;
+        Some(Self { state, vaddr })
+    }
 }
 
 /// Address that functions of the current task return to, or all ones without a trampoline.
@@ -411,10 +429,10 @@ pub(crate) fn trampoline() -> Option<u64> {
 /// Any, also NMI.
 #[export]
 pub(crate) extern "C" fn uprobe_get_trampoline_vaddr() -> kernel::ffi::c_ulong {
-    let Some(vaddr) = trampoline() else {
+    let Some(trampoline) = Trampoline::of_current() else {
         return kernel::ffi::c_ulong::MAX;
     };
     // SAFETY: the current task has an address space, so it has user registers.
     let regs = unsafe { &*c::uprobes_task_pt_regs(c::uprobes_current()).cast::<Regs>() };
-    entrance(vaddr, regs) as kernel::ffi::c_ulong
+    entrance(trampoline.vaddr, regs) as kernel::ffi::c_ulong
 }

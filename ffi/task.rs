@@ -12,6 +12,7 @@ use kernel::prelude::*;
 use kernel::sync::rcu;
 
 use uprobes_bindings as c;
+use uprobes_core::alarm;
 use uprobes_core::hit::Step;
 use uprobes_core::hprobe::{Hprobe, HprobeState};
 use uprobes_core::last_hit::LastHit;
@@ -22,7 +23,7 @@ use uprobes_core::slots::SlotIndex;
 use uprobes_core::sys::{Atomic, Relaxed};
 
 use crate::isa::Isa;
-use crate::mm::MmState;
+use crate::mm::{self, MmState};
 use crate::sync::{sleep_a_tick, Lease, SpinLock};
 use crate::uprobe::{Uprobe, UprobeRef};
 
@@ -282,13 +283,10 @@ impl Utask {
     /// Sees to it that leases are downgraded in time.
     #[inline]
     pub(crate) fn arm_timer(&mut self) {
-        // One that is armed comes early enough; to move it on at every hit would cost more than
-        // the early downgrade now and then.
         // SAFETY: the timer is initialised.
-        unsafe {
-            if !c::uprobes_timer_pending(&self.c.ri_timer) {
-                bindings::mod_timer(&mut self.c.ri_timer, bindings::jiffies + LEASE_JIFFIES);
-            }
+        if alarm::must_be_armed(|| unsafe { c::uprobes_timer_pending(&self.c.ri_timer) }) {
+            // SAFETY: as above.
+            unsafe { bindings::mod_timer(&mut self.c.ri_timer, bindings::jiffies + LEASE_JIFFIES) };
         }
     }
 
@@ -346,6 +344,7 @@ unsafe extern "C" fn on_timer(timer: *mut bindings::timer_list) {
     let this =
         unsafe { kernel::container_of!(timer, bindings::uprobe_task, ri_timer) }.cast::<Utask>();
     let rcu = rcu::read_lock();
+    alarm::has_fired();
     // SAFETY: as above.
     let Some(returns) = (unsafe { Utask::try_returns_of(this) }) else {
         // The task is interrupted, or runs elsewhere, with the lock held.
@@ -536,25 +535,28 @@ pub(crate) unsafe extern "C" fn uprobe_copy_process(
     task: *mut bindings::task_struct,
     clone_flags: u64,
 ) {
-    // SAFETY: by contract.
-    unsafe { c::uprobes_set_utask(task, ptr::null_mut()) };
-    let Some(parent) = current() else {
-        return;
-    };
-    // SAFETY: the new task has registers, and does not run yet.
-    crate::hit::finish_step_of_child(parent, unsafe {
-        &mut *c::uprobes_task_pt_regs(task).cast()
-    });
-    if !parent.has_returns() {
-        return;
-    }
-    // SAFETY: both tasks are valid.
+    // SAFETY: by contract; both tasks are valid.
     let (old_mm, new_mm) = unsafe {
+        c::uprobes_set_utask(task, ptr::null_mut());
         (
             c::uprobes_task_mm(c::uprobes_current()),
             c::uprobes_task_mm(task),
         )
     };
+    if new_mm != old_mm && !new_mm.is_null() {
+        // SAFETY: the new task uses its `mm`.
+        unsafe { mm::repair_forked(new_mm) };
+    }
+    let Some(parent) = current() else {
+        return;
+    };
+    // SAFETY: the new task has registers, and does not run yet.
+    unsafe {
+        crate::hit::finish_step_of_child(parent, task, &mut *c::uprobes_task_pt_regs(task).cast());
+    }
+    if !parent.has_returns() {
+        return;
+    }
     let shares_memory = old_mm == new_mm;
     if shares_memory && clone_flags & u64::from(bindings::CLONE_VFORK) == 0 {
         // A thread starts on a stack of its own.

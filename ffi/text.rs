@@ -107,6 +107,8 @@ pub(crate) enum Outcome {
     AsWanted,
     /// The process has no page of its own there, or code of its own: nothing of ours is in it.
     NotOurs,
+    /// The file has something else there, for now: nothing was put in.
+    FileDiffers,
 }
 
 /// Whether the process has a page of its own at `addr`.
@@ -197,10 +199,8 @@ pub(crate) fn write(
 ) -> Result<Outcome, Errno> {
     let page_addr = vaddr & PAGE_MASK;
     let mm = vma.mm();
-    let mut access = match purpose {
-        Purpose::Install => Access::Poke,
-        Purpose::Remove => Access::Peek,
-    };
+    // Looked at first: to be made private for nothing would cut the process off from its file.
+    let mut access = Access::Peek;
 
     if !vma.is_cow() {
         return Err(Errno::EINVAL);
@@ -215,10 +215,20 @@ pub(crate) fn write(
         unsafe { copy_from_page(page.0, vaddr, there) };
         match (purpose, Isa::is_swbp(there)) {
             (Purpose::Install, true) | (Purpose::Remove, false) => return Ok(Outcome::AsWanted),
-            (Purpose::Install, false) if !same_code(there, insn) => return Ok(Outcome::NotOurs),
+            (Purpose::Install, false) if !same_code(there, insn) => {
+                return Ok(if page.is_private() {
+                    Outcome::NotOurs
+                } else {
+                    Outcome::FileDiffers
+                });
+            }
             _ => (),
         }
         if !page.is_private() {
+            if purpose == Purpose::Install && access == Access::Peek {
+                access = Access::Poke;
+                continue;
+            }
             return Ok(Outcome::NotOurs);
         }
 

@@ -3,12 +3,15 @@
 //! The uprobe object, its life and the index of all of them.
 //!
 //! ```text
-//!   alloc ── insert ──> indexed, refs >= 1 ── last reference put ──> refs == 0
-//!                                                                       │ worker
-//!        kfree <── RCU <── lease SRCU <── RCU Tasks Trace <── erased <──┘
+//!   alloc ── insert ──> indexed ── last consumer and last breakpoint gone ──> retired: erased
+//!                                                                               │
+//!                                                         last reference put <──┘
+//!                                                                 │ worker
+//!           kfree <── RCU <── lease SRCU <── RCU Tasks Trace <────┘
 //! ```
 //!
-//! A consumer owns a reference, the index owns none. Whoever found a uprobe in the index inside a
+//! A consumer owns a reference, the index owns none; a uprobe whose breakpoints could not be put in
+//! is erased with its last reference. Whoever found a uprobe in the index inside a
 //! [`TasksTrace`] section, or holds a lease, may use it until the section or the lease ends; to
 //! keep it longer it takes a reference, which fails once the last one is gone.
 //!
@@ -29,11 +32,12 @@ use uprobes_bindings as c;
 use uprobes_core::arch::{Analysis, Arch, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
 use uprobes_core::index::{Index, Key, Node, NodeRef, ReadSection, WriteLocked};
-use uprobes_core::sys::{Acquire, Atomic, Full, Release};
+use uprobes_core::pending_work::PendingWork;
+use uprobes_core::sys::{Acquire, Atomic, Full, Relaxed, Release};
 
 use crate::consumer::ConsumerList;
 use crate::isa::Isa;
-use crate::sync::{lease_srcu, RwSemaphore, SpinGuard, SpinLock, TasksTrace};
+use crate::sync::{lease_srcu, RwSemaphore, SpinGuard, SpinLock, TasksTrace, WriteGuard};
 
 /// An instruction as the backend has analysed it.
 pub(crate) type Insn = <Isa as Arch>::Insn;
@@ -77,7 +81,11 @@ pub(crate) struct Uprobe {
     ready: Atomic<bool>,
     code: UnsafeCell<MaybeUninit<Code>>,
     rcu: UnsafeCell<bindings::callback_head>,
-    work: UnsafeCell<bindings::work_struct>,
+    work: UnsafeCell<bindings::delayed_work>,
+    /// Whether `work` is to remove breakpoints that could not be removed.
+    pub(crate) removal: PendingWork,
+    /// Taken out of the index for ever; changes with `register` held for writing.
+    retired: Atomic<bool>,
 }
 
 // SAFETY: what changes after construction is atomic or guarded by the locks beside it.
@@ -243,6 +251,57 @@ impl Uprobe {
         Ok(code)
     }
 
+    /// Whether the uprobe has gone out of the index: who would register with it must look again.
+    ///
+    /// # Context
+    ///
+    /// The registration lock is held, shown by the guard.
+    pub(crate) fn is_retired(&self, _register: &WriteGuard<'_>) -> bool {
+        self.retired.load(Relaxed)
+    }
+
+    /// Takes the uprobe out of the index: its last consumer and its breakpoints have gone. Pending
+    /// returns may have references for as long as their functions run, and whoever probes the
+    /// place next need not care about them.
+    ///
+    /// # Context
+    ///
+    /// The registration lock is held, shown by the guard.
+    pub(crate) fn retire(&self, _register: &WriteGuard<'_>) {
+        self.retired.store(true, Relaxed);
+        let writer = IndexWriter::lock();
+        // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
+        unsafe { INDEX.erase(NonNull::from(&self.node), &writer) };
+    }
+
+    /// Has `work` called in a worker in `delay` jiffies.
+    ///
+    /// # Safety
+    ///
+    /// The work is neither queued nor will it be before it is called.
+    pub(crate) unsafe fn call_later(
+        &self,
+        work: unsafe extern "C" fn(*mut bindings::work_struct),
+        delay: usize,
+    ) {
+        // SAFETY: by contract.
+        unsafe {
+            c::uprobes_init_delayed_work(self.work.get(), Some(work));
+            c::uprobes_schedule_delayed_work(self.work.get(), delay);
+        }
+    }
+
+    /// The uprobe that `work` was given for by [`Uprobe::call_later`].
+    ///
+    /// # Safety
+    ///
+    /// `work` is what the function was called with.
+    pub(crate) unsafe fn of_work(work: *mut bindings::work_struct) -> *mut Uprobe {
+        let work = work.cast::<UnsafeCell<bindings::delayed_work>>();
+        // SAFETY: the work is the first member of the delayed work of a uprobe.
+        unsafe { kernel::container_of!(work, Uprobe, work) }
+    }
+
     /// Takes a reference, unless the last one is gone.
     pub(crate) fn try_get(&self) -> Option<UprobeRef> {
         // SAFETY: the count is initialised.
@@ -337,6 +396,7 @@ impl UprobeRef {
             (&raw mut (*this).inode).write(inode);
             (&raw mut (*this).offset).write(offset);
             (&raw mut (*this).ref_ctr_offset).write(ref_ctr_offset);
+            (&raw mut (*this).removal).write(PendingWork::new());
             // INVARIANT: the one reference goes to the result.
             Ok(UprobeRef(NonNull::new_unchecked(this)))
         }
@@ -367,29 +427,19 @@ impl Drop for UprobeRef {
             return;
         }
         // The last reference may be put by a timer, where nothing may sleep.
-        // SAFETY: nobody can get a reference any more, so the work is queued once.
-        unsafe {
-            c::uprobes_init_work(self.work.get(), Some(erase_and_free));
-            c::uprobes_schedule_work(self.work.get());
-        }
+        // SAFETY: nobody can get a reference any more, and who asks for a removal has one, so the
+        // work is not queued.
+        unsafe { self.call_later(erase_and_free, 0) };
     }
 }
 
 /// Takes a uprobe without references out of the index and frees it after the grace periods.
 unsafe extern "C" fn erase_and_free(work: *mut bindings::work_struct) {
-    // SAFETY: the work is a member of a `Uprobe` that nobody else frees.
-    let this = unsafe {
-        kernel::container_of!(
-            work.cast::<UnsafeCell<bindings::work_struct>>(),
-            Uprobe,
-            work
-        )
-    };
-    // SAFETY: as above.
-    let uprobe = unsafe { &*this };
+    // SAFETY: called by `call_later`; nobody else frees the uprobe.
+    let uprobe = unsafe { &*Uprobe::of_work(work) };
     {
         let writer = IndexWriter::lock();
-        // A new uprobe for the same place may have taken its place already.
+        // It may have been retired, or a new uprobe for the same place have taken its place.
         // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
         unsafe { INDEX.erase(NonNull::from(&uprobe.node), &writer) };
     }

@@ -150,6 +150,10 @@ impl<D: Decode> Arch for X86_64<D> {
         xol::finish_early(insn, regs, state, bp_vaddr, xol_vaddr)
     }
 
+    fn forget_step<T: UserTask>(task: &mut T, state: &StepState) {
+        xol::forget(task, state);
+    }
+
     fn trampoline(bitness: Bitness) -> &'static [u8] {
         uretprobe::trampoline(bitness)
     }

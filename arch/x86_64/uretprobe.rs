@@ -70,7 +70,7 @@ pub struct SyscallFrame {
 /// Begins the trampoline's system call: shows in `regs` what the function has returned with, rax,
 /// rcx, r11 and the stack pointer, for consumers to look at.
 ///
-/// `trampoline` is the trampoline's address, [`None`] if the process has none.
+/// `trampoline` is the trampoline's address.
 ///
 /// # Errors
 ///
@@ -78,10 +78,10 @@ pub struct SyscallFrame {
 pub fn enter<T: UserTask>(
     regs: &mut PtRegs,
     task: &mut T,
-    trampoline: Option<u64>,
+    trampoline: u64,
 ) -> Result<SyscallFrame, Forged> {
     let ip = regs[Reg::Ip];
-    if trampoline.map(|t| t.wrapping_add(SYSCALL_END)) != Some(ip) {
+    if trampoline.wrapping_add(SYSCALL_END) != ip {
         return Err(Forged);
     }
     let mut saved = [0; SAVED.len()];

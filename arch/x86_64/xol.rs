@@ -290,6 +290,11 @@ fn clear_pushed_tf<T: UserTask>(regs: &PtRegs, task: &mut T, size: u64) -> Resul
     }
 }
 
+/// What a step that is over has changed of the task only.
+pub(super) fn forget<T: UserTask>(task: &mut T, state: &StepState) {
+    task.set_fault_code(state.fault_code);
+}
+
 /// Makes the registers look as if the step had not been started.
 pub(super) fn abort<T: UserTask>(
     insn: &Insn,

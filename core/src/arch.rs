@@ -250,8 +250,8 @@ pub trait Arch: Sized + 'static {
     /// Ends a step whose trap has not come yet, where the registers show that the instruction is
     /// complete all the same: a system call on its way back to user space.
     ///
-    /// Answers whether the step is over; `regs` are then as after the instruction, and disarmed.
-    /// [`UserTask::fault_code`] is left alone. To be asked before a signal is held back for the
+    /// Answers whether the step is over; `regs` are then as after the instruction, and disarmed, and
+    /// [`Arch::forget_step`] is to be called. To be asked before a signal is held back for the
     /// sake of a step, which a system call that waits would hold back for as long as it waits,
     /// and of the registers of a child that a stepped system call has made, which would take the
     /// trap without knowing of the step.
@@ -264,6 +264,10 @@ pub trait Arch: Sized + 'static {
     ) -> bool {
         false
     }
+
+    /// Gives back what [`Arch::pre_xol`] has changed of the task but not of the registers, after a
+    /// step that ends neither by [`Arch::post_xol`] nor by [`Arch::abort_xol`].
+    fn forget_step<T: UserTask>(_task: &mut T, _state: &Self::StepState) {}
 
     /// Code of the return trampoline, at the start of the XOL area.
     fn trampoline(bitness: Bitness) -> &'static [u8];

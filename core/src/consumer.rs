@@ -88,30 +88,42 @@ where
     C: Consumer + 'c,
     R: ReturnRequest,
 {
-    let mut any = false;
-    let mut remove = true;
+    let (mut removed, mut kept) = (false, false);
 
     for consumer in consumers {
         let mut cookie = 0;
-        let verdict = match consumer.entry(regs, &mut cookie) {
-            0 => Verdict::Continue,
-            rc => Verdict::try_from(rc).unwrap_or_else(|bad| {
-                on_bad(bad);
-                Verdict::Continue
-            }),
-        };
-
-        any = true;
-        remove &= verdict == Verdict::Remove;
-
-        if verdict == Verdict::Continue && consumer.has_return() {
+        let rc = consumer.entry(regs, &mut cookie);
+        if rc != 0 {
+            match uncommon(rc, &mut on_bad) {
+                Verdict::Continue => (),
+                Verdict::Remove => {
+                    removed = true;
+                    continue;
+                }
+                Verdict::Ignore => {
+                    kept = true;
+                    continue;
+                }
+            }
+        }
+        kept = true;
+        if consumer.has_return() {
             returns.request();
             if consumer.has_entry() {
                 returns.push_session(consumer.id(), cookie);
             }
         }
     }
-    any && remove
+    removed && !kept
+}
+
+/// The verdict that a handler means by a number other than zero.
+#[cold]
+fn uncommon(rc: i32, on_bad: &mut impl FnMut(BadVerdict)) -> Verdict {
+    Verdict::try_from(rc).unwrap_or_else(|bad| {
+        on_bad(bad);
+        Verdict::Continue
+    })
 }
 
 /// Calls the return handlers of all consumers for one return of the function at `func`.

@@ -4,6 +4,7 @@
 
 #![cfg_attr(not(any(test, loom, CONFIG_RUST)), no_std)]
 
+pub mod alarm;
 pub mod arch;
 pub mod consumer;
 pub mod errno;

@@ -74,6 +74,12 @@ impl PendingWork {
         }
     }
 
+    /// Whether the work is asked for and not done.
+    #[must_use]
+    pub fn is_asked_for(&self) -> bool {
+        self.0.load(Relaxed) != IDLE
+    }
+
     /// The queued work begins.
     ///
     /// # Context
@@ -126,10 +132,14 @@ mod tests {
     #[test]
     fn is_queued_once() {
         let work = PendingWork::new();
+        assert!(!work.is_asked_for());
         assert!(work.request());
+        assert!(work.is_asked_for());
         assert!(!work.request());
         work.begin();
+        assert!(work.is_asked_for());
         assert_eq!(work.finish(true), Next::Idle);
+        assert!(!work.is_asked_for());
         assert!(work.request());
     }
 

@@ -30,8 +30,15 @@ use crate::sys::{Atomic, Relaxed, Release};
 /// `MAX_URETPROBE_DEPTH`.
 pub const MAX_DEPTH: u32 = 64;
 
-/// Frames left behind that a task may have; the oldest is dropped to make room.
-pub const MAX_PARKED: u32 = 64;
+/// Frames left behind that a task may have. No more are left behind then: they stay among those of
+/// the stack that the task runs on, which ends at [`MAX_DEPTH`].
+pub const MAX_PARKED: u32 = 1024;
+
+/// Frames left behind before those among them are looked for that can never return.
+const FIRST_PRUNE: u32 = 64;
+
+/// How often a frame finds no room before they are looked for again.
+const PATIENCE: u32 = 64;
 
 /// What the entry handler of a session consumer left for its return handler.
 #[repr(C)]
@@ -139,6 +146,10 @@ pub struct ReturnStack {
 pub struct Parked {
     head: *mut ReturnInstance,
     len: u32,
+    /// Length at which the list is pruned.
+    prune_at: u32,
+    /// How often a full list is still left as it is.
+    patience: u32,
 }
 
 impl Default for Parked {
@@ -146,6 +157,8 @@ impl Default for Parked {
         Self {
             head: ptr::null_mut(),
             len: 0,
+            prune_at: FIRST_PRUNE,
+            patience: 0,
         }
     }
 }
@@ -185,14 +198,53 @@ impl Parked {
         Iter(self.head)
     }
 
+    /// Whether there is no room.
+    fn is_full(&self) -> bool {
+        self.len >= MAX_PARKED
+    }
+
+    /// Gives those to `discard` of whose frames `is_gone` says that they can never return.
+    fn remove_if(
+        &mut self,
+        mut is_gone: impl FnMut(u64) -> bool,
+        discard: &mut impl FnMut(*mut ReturnInstance),
+    ) {
+        for _ in 0..self.len {
+            let Some(ri) = self.pop() else {
+                return;
+            };
+            // SAFETY: just taken.
+            if is_gone(unsafe { (*ri).stack }) {
+                discard(ri);
+            } else {
+                self.push(ri);
+            }
+        }
+    }
+
+    /// Makes room for one more, if need be at the cost of those that `left_behind` calls gone.
+    /// Answers whether there is room.
+    #[cold]
+    fn make_room(
+        &mut self,
+        left_behind: &mut impl FnMut(u64) -> LeftBehind,
+        discard: &mut impl FnMut(*mut ReturnInstance),
+    ) -> bool {
+        if self.is_full() && self.patience > 0 {
+            self.patience -= 1;
+            return false;
+        }
+        self.remove_if(
+            |stack| stack == HUSK || left_behind(stack) == LeftBehind::Gone,
+            discard,
+        );
+        self.prune_at = self.len.saturating_mul(2).clamp(FIRST_PRUNE, MAX_PARKED);
+        self.patience = if self.is_full() { PATIENCE } else { 0 };
+        !self.is_full()
+    }
+
     /// Adds `ri` behind the others, so that instances parked newest first keep their order.
-    /// Answers the instance that had to give way, which the caller owns now.
-    fn push(&mut self, ri: *mut ReturnInstance) -> Option<*mut ReturnInstance> {
-        let evicted = if self.len >= MAX_PARKED {
-            self.pop()
-        } else {
-            None
-        };
+    fn push(&mut self, ri: *mut ReturnInstance) {
         // SAFETY: the caller gives a valid instance that is in no list.
         unsafe { (*ri).next.store(ptr::null_mut(), Relaxed) };
         match self.iter().last() {
@@ -201,7 +253,6 @@ impl Parked {
             Some(last) => unsafe { (*last).next.store(ri, Relaxed) },
         }
         self.len += 1;
-        evicted
     }
 
     /// Parks the copy of a parked instance of another task, behind the others.
@@ -211,8 +262,8 @@ impl Parked {
     /// `ri` is valid, in no list, and the caller gives up its ownership. There is room for it: the
     /// other task has no more than it may have.
     pub unsafe fn adopt(&mut self, ri: *mut ReturnInstance) {
-        let evicted = self.push(ri);
-        debug_assert!(evicted.is_none());
+        debug_assert!(!self.is_full());
+        self.push(ri);
     }
 
     /// Takes the instance that was parked first.
@@ -377,8 +428,8 @@ impl ReturnStack {
     /// Clears the top of the list of frames that the stack pointer has left behind.
     ///
     /// `alive` judges a frame by the stack pointer. Of those that are not, `left_behind` says
-    /// whether they can still return: they are parked if so, else given to `discard`, as is a
-    /// parked one that has to give way.
+    /// whether they can still return: they are parked if so, else given to `discard`. If there is no
+    /// room, those parked before are asked about again; the others stay where they are.
     #[inline]
     pub fn settle(
         &self,
@@ -393,14 +444,33 @@ impl ReturnStack {
             if stack != HUSK && alive(stack) {
                 break;
             }
+            let gone = stack == HUSK || left_behind(stack) == LeftBehind::Gone;
+            if !gone
+                && parked.len >= parked.prune_at
+                && !parked.make_room(&mut left_behind, &mut discard)
+            {
+                break;
+            }
             if self.pop().is_none() {
                 break;
             }
-            if stack == HUSK || left_behind(stack) == LeftBehind::Gone {
+            if gone {
                 discard(top);
-            } else if let Some(evicted) = parked.push(top) {
-                discard(evicted);
+            } else {
+                parked.push(top);
             }
+        }
+    }
+
+    /// A call has written a new return address to `frame`: drops what was parked of it before.
+    pub fn overwrite(
+        &self,
+        parked: &mut Parked,
+        frame: u64,
+        mut discard: impl FnMut(*mut ReturnInstance),
+    ) {
+        if find_frame(parked.iter(), frame).is_some() {
+            parked.remove_if(|stack| stack == frame, &mut discard);
         }
     }
 
@@ -520,6 +590,9 @@ mod tests {
     impl Task {
         fn call(&mut self, frame: u64, overwritten: &[u64]) {
             self.settle(frame, overwritten);
+            let dropped = &mut self.dropped;
+            self.stack
+                .overwrite(&mut self.parked, frame, |ri| dropped.push(free(ri)));
             // SAFETY: fresh instance.
             unsafe { self.stack.push(ri(frame, false)) };
         }
@@ -651,15 +724,65 @@ mod tests {
     }
 
     #[test]
-    fn parked_frames_are_bounded() {
+    fn frames_that_find_no_room_are_not_dropped() {
         let mut t = Task::default();
         let n = u64::from(MAX_PARKED) + 10;
         for i in 0..n {
             t.call(1000 + i * 10, &[]);
         }
         assert_eq!(t.parked.len(), MAX_PARKED);
-        assert_eq!(t.dropped.len() as u64, n - 1 - u64::from(MAX_PARKED));
-        assert_eq!(t.dropped[0], 1000);
+        assert_eq!(t.stack.depth(), 10);
+        assert_eq!(t.dropped, []);
+        for i in 0..n {
+            assert!(t.ret(1000 + i * 10), "{i}");
+        }
+    }
+
+    #[test]
+    fn a_full_list_is_not_asked_about_at_every_call() {
+        let mut t = Task::default();
+        let n = u64::from(MAX_PARKED);
+        for i in 0..=n {
+            t.call(1000 + i * 10, &[]);
+        }
+        // Nothing is gone when there is no room any more.
+        t.call(90_000, &[]);
+        for _ in 0..PATIENCE {
+            t.settle(95_000, &[1000]);
+            assert_eq!(t.dropped, []);
+        }
+        t.settle(95_000, &[1000]);
+        assert_eq!(t.dropped, [1000]);
+    }
+
+    #[test]
+    fn a_new_call_replaces_what_was_parked_of_its_frame() {
+        let mut t = Task::default();
+        t.call(700, &[]);
+        t.call(900, &[]);
+        assert_eq!(t.parked.len(), 1);
+        t.call(700, &[]);
+        assert_eq!(t.dropped, [700]);
+        assert!(t.ret(700));
+        assert!(!t.ret(700));
+    }
+
+    #[test]
+    fn frames_that_are_gone_make_room() {
+        let mut t = Task::default();
+        for i in 0..=u64::from(FIRST_PRUNE) {
+            t.call(1000 + i * 10, &[]);
+        }
+        assert_eq!(t.parked.len(), FIRST_PRUNE);
+        t.call(5000, &[1020, 1030]);
+        assert_eq!(t.dropped, [1020, 1030]);
+        assert_eq!(t.parked.len(), FIRST_PRUNE - 1);
+        assert_eq!(t.frames(), [5000]);
+        for gone in [1020, 1030] {
+            assert!(!t.ret(gone));
+        }
+        assert!(t.ret(1010));
+        assert!(t.ret(1000));
     }
 
     #[test]

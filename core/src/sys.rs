@@ -91,6 +91,21 @@ pub fn cpu_relax() {
     loom::thread::yield_now();
 }
 
+/// A full memory barrier.
+///
+/// # Context
+///
+/// Any.
+#[inline]
+pub fn full_barrier() {
+    #[cfg(CONFIG_RUST)]
+    kernel::sync::barrier::smp_mb(kernel::sync::barrier::Full);
+    #[cfg(all(not(CONFIG_RUST), not(loom)))]
+    core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(loom::sync::atomic::Ordering::SeqCst);
+}
+
 /// A part of a value that must be given back and not dropped; a dropped one fails the test.
 ///
 /// The kernel has no such check: it would be a jump on every path.

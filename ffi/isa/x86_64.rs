@@ -128,6 +128,15 @@ impl Task {
         Self(unsafe { c::uprobes_current() })
     }
 
+    /// A task that is being made, for what is not memory.
+    ///
+    /// # Safety
+    ///
+    /// `task` is valid for as long as the result is used, and does not run.
+    pub(crate) unsafe fn not_running(task: *mut bindings::task_struct) -> Self {
+        Self(task)
+    }
+
     /// Reads a word of user memory if it is there; never sleeps.
     pub(crate) fn peek_word(addr: u64, bitness: Bitness) -> Option<u64> {
         let mut word = 0u64;
@@ -352,10 +361,13 @@ pub(crate) unsafe extern "C" fn uprobes_rs_sys_uretprobe(regs: *mut bindings::pt
     // SAFETY: by contract; `PtRegs` is laid out as `pt_regs`.
     let regs = unsafe { &mut *regs.cast::<PtRegs>() };
     let mut task = Task::current();
-    let result = uretprobe::enter(regs, &mut task, returns::trampoline()).and_then(|frame| {
-        returns::on_return(regs);
-        uretprobe::leave(frame, regs, &mut task)
-    });
+    let result = returns::Trampoline::of_current()
+        .ok_or(uretprobe::Forged)
+        .and_then(|trampoline| {
+            let frame = uretprobe::enter(regs, &mut task, trampoline.vaddr)?;
+            returns::on_return(regs, &trampoline);
+            uretprobe::leave(frame, regs, &mut task)
+        });
     match result {
         Ok(ax) => ax as c_long,
         Err(uretprobe::Forged) => {

@@ -523,7 +523,7 @@ fn the_trampoline_returns_to_the_caller() {
     run_trampoline(&mut regs, &mut task);
     assert_eq!(regs[Reg::Ax], NR_URETPROBE.into());
 
-    let frame = uretprobe::enter(&mut regs, &mut task, Some(TRAMPOLINE)).unwrap();
+    let frame = uretprobe::enter(&mut regs, &mut task, TRAMPOLINE).unwrap();
     let mut seen = before;
     seen[Reg::Ip] = TRAMPOLINE + 13;
     seen[Reg::OrigAx] = u64::MAX;
@@ -553,7 +553,7 @@ fn a_moved_stack_or_a_shadow_stack_skips_the_trampoline() {
     for (moved, shadow) in [(8, None), (0, Some(vec![]))] {
         let (mut regs, mut task) = (returned(), task());
         run_trampoline(&mut regs, &mut task);
-        let frame = uretprobe::enter(&mut regs, &mut task, Some(TRAMPOLINE)).unwrap();
+        let frame = uretprobe::enter(&mut regs, &mut task, TRAMPOLINE).unwrap();
         task.shadow = shadow;
         regs[Reg::Ip] = SITE;
         regs[Reg::Sp] += moved;
@@ -567,7 +567,7 @@ fn a_moved_stack_or_a_shadow_stack_skips_the_trampoline() {
 fn a_forged_system_call_is_told() {
     let (mut regs, mut task) = (returned(), task());
     run_trampoline(&mut regs, &mut task);
-    for trampoline in [None, Some(TRAMPOLINE + 1), Some(0)] {
+    for trampoline in [TRAMPOLINE + 1, TRAMPOLINE - 1, 0] {
         let before = regs;
         assert_eq!(
             uretprobe::enter(&mut regs, &mut task, trampoline).unwrap_err(),
@@ -575,14 +575,14 @@ fn a_forged_system_call_is_told() {
         );
         assert_eq!(regs, before);
     }
-    let frame = uretprobe::enter(&mut regs, &mut task, Some(TRAMPOLINE)).unwrap();
+    let frame = uretprobe::enter(&mut regs, &mut task, TRAMPOLINE).unwrap();
     task.memory.clear();
     assert_eq!(uretprobe::leave(frame, &mut regs, &mut task), Err(Forged));
 
     let mut regs = returned();
     regs[Reg::Ip] = TRAMPOLINE + 13;
     assert_eq!(
-        uretprobe::enter(&mut regs, &mut task, Some(TRAMPOLINE)).unwrap_err(),
+        uretprobe::enter(&mut regs, &mut task, TRAMPOLINE).unwrap_err(),
         Forged
     );
 }
