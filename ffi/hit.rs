@@ -12,7 +12,7 @@ use uprobes_bindings as c;
 use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 use uprobes_core::consumer::{dispatch_entry, BadVerdict, ReturnRequest};
 use uprobes_core::errno::Errno;
-use uprobes_core::hit::{self, AfterStep, Found, Hit, Signal, Step, StepEnd};
+use uprobes_core::hit::{self, AfterHit, AfterStep, Found, Hit, Signal, Step, StepEnd};
 use uprobes_core::last_hit::Snapshot;
 use uprobes_core::returns::ReturnInstance;
 
@@ -491,17 +491,22 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
             Progress::Aborted => return finish_step(utask, StepEnd::Aborted, regs),
         }
     }
-    let rcu = TasksTrace::enter();
-    let mm = current_mm();
-    hit::on_breakpoint(&mut Current {
-        regs,
-        task: &mut Task::current(),
-        mm,
-        // SAFETY: the current task's `mm` is valid.
-        state: unsafe { MmState::get(mm) },
-        utask,
-        rcu: &rcu,
-    });
+    let after = {
+        let rcu = TasksTrace::enter();
+        let mm = current_mm();
+        hit::on_breakpoint(&mut Current {
+            regs: &mut *regs,
+            task: &mut Task::current(),
+            mm,
+            // SAFETY: the current task's `mm` is valid.
+            state: unsafe { MmState::get(mm) },
+            utask,
+            rcu: &rcu,
+        })
+    };
+    if after == AfterHit::SystemCall {
+        isa::system_call(regs);
+    }
 }
 
 /// A breakpoint trap of the current task; answers whether it may be ours.

@@ -215,8 +215,9 @@ unsafe fn try_prepare(
         }
     }
 
-    let original = match Isa::hijack_return(regs, &mut Task::current(), entrance(trampoline, regs))
-    {
+    let insn = &uprobe.code()?.analysis.insn;
+    let user = &mut Task::current();
+    let original = match Isa::hijack_return(insn, regs, user, entrance(trampoline, regs)) {
         Ok(original) => original,
         Err(HijackError::Unreadable) => return None,
         Err(HijackError::Clobbered) => {

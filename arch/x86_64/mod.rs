@@ -92,7 +92,7 @@ impl<D: Decode> Arch for X86_64<D> {
     }
 
     #[inline]
-    fn is_single_stepped(regs: &PtRegs) -> bool {
+    fn is_single_stepped<T: UserTask>(regs: &PtRegs, _task: &T) -> bool {
         regs.tf()
     }
 
@@ -167,6 +167,7 @@ impl<D: Decode> Arch for X86_64<D> {
     }
 
     fn hijack_return<T: UserTask>(
+        _insn: &Insn,
         regs: &mut PtRegs,
         task: &mut T,
         trampoline: u64,

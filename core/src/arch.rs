@@ -86,6 +86,33 @@ pub trait UserTask {
     /// Makes the hardware trap after one instruction rather than after one branch, where the
     /// tracer of the task had asked for the latter.
     fn suspend_block_step(&mut self);
+
+    /// Whether the task traps after its next instruction, where that is a state of the task
+    /// rather than of its registers (arm64).
+    fn is_single_stepped(&self) -> bool {
+        false
+    }
+
+    /// Makes the task trap after its next instruction or no more, where that is a state of the
+    /// task. What the registers show of it is left to the backend.
+    fn set_single_step(&mut self, _on: bool) {}
+
+    /// Whether the CPU checks in some code that indirect branches end at landing pads (arm64).
+    fn knows_landing_pads(&self) -> bool {
+        false
+    }
+
+    /// Whether an indirect branch to the instruction at `addr` faults unless that is a landing
+    /// pad (arm64).
+    fn requires_landing_pads(&mut self, _addr: u64) -> bool {
+        false
+    }
+
+    /// How many low bits of an address name a place in the task's memory; above them, addresses
+    /// may be signed.
+    fn address_bits(&self) -> u32 {
+        64
+    }
 }
 
 /// Verdict of the analysis of an instruction that can be probed.
@@ -106,6 +133,8 @@ pub enum Simulated {
     Done,
     /// Nothing was changed; the instruction must run out of line (also to take its fault there).
     OutOfLine,
+    /// Registers are as at the entry of a system call, which is still to be made.
+    SystemCall,
 }
 
 /// How a single-step ended.
@@ -207,7 +236,7 @@ pub trait Arch: Sized + 'static {
 
     /// Whether the hardware would have trapped after this simulated instruction because the
     /// program is being single-stepped.
-    fn is_single_stepped(regs: &Self::Regs) -> bool;
+    fn is_single_stepped<T: UserTask>(regs: &Self::Regs, task: &T) -> bool;
 
     /// The bytes to run in an XOL slot. At most [`Arch::XOL_SLOT_BYTES`].
     fn xol_bytes(insn: &Self::Insn) -> ([u8; MAX_INSN_BYTES], usize);
@@ -284,9 +313,10 @@ pub trait Arch: Sized + 'static {
     /// The frame whose return has just reached the trampoline, computed from the stack pointer.
     fn frame_at_return(regs: &Self::Regs) -> u64;
 
-    /// Puts `trampoline` in place of the return address of the function about to start and
-    /// returns what was there. Where it was `trampoline` already, nothing is changed.
+    /// Puts `trampoline` in place of the return address of the function about to start with
+    /// `insn`, and returns what was there. Where it was `trampoline` already, nothing is changed.
     fn hijack_return<T: UserTask>(
+        insn: &Self::Insn,
         regs: &mut Self::Regs,
         task: &mut T,
         trampoline: u64,

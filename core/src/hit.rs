@@ -13,6 +13,9 @@
 //! ```
 //!
 //! Both functions run in process context on the way back to user space and may sleep.
+//!
+//! A system call is simulated by making it. It may take as long as it likes and may even never
+//! return, so it is left to the caller, who has let go of everything by then ([`AfterHit`]).
 
 #![forbid(unsafe_code)]
 
@@ -108,41 +111,58 @@ impl<A: Arch> Clone for Step<A> {
 
 impl<A: Arch> Copy for Step<A> {}
 
+/// What is left to do after a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum AfterHit {
+    /// Nothing: the task goes on.
+    Continue,
+    /// Make the system call that the registers describe, outside of any section.
+    SystemCall,
+}
+
 /// Handles a breakpoint trap of the current task.
 ///
 /// # Context
 ///
 /// Inside an RCU Tasks Trace section, entered before anything was looked up.
 #[inline]
-pub fn on_breakpoint<H: Hit>(hit: &mut H) {
+pub fn on_breakpoint<H: Hit>(hit: &mut H) -> AfterHit {
+    if let Some(Simulated::SystemCall) = handle(hit) {
+        return AfterHit::SystemCall;
+    }
+    AfterHit::Continue
+}
+
+/// Does the work of [`on_breakpoint`]; answers how the simulation ended, if it came to that.
+#[inline(always)]
+fn handle<H: Hit>(hit: &mut H) -> Option<Simulated> {
     let trap_ip = H::A::ip(hit.parts().0);
     let vaddr = H::A::swbp_addr(hit.parts().0);
     if hit.is_trampoline(vaddr) {
         hit.on_return();
-        return;
+        return None;
     }
 
     let uprobe = match hit.find(vaddr) {
         Found::Uprobe(uprobe) => uprobe,
         Found::ForeignTrap => {
             hit.signal(Signal::ForcedTrap);
-            return;
+            return None;
         }
         Found::Nothing => {
             // The breakpoint went away between the trap and here, or the memory did: run what is
             // there now, or take the fault that is due.
             H::A::set_ip(hit.parts().0, vaddr);
-            return;
+            return None;
         }
     };
 
     // Handlers see the probed address, and an early return runs it again.
     H::A::set_ip(hit.parts().0, vaddr);
-    let Some(insn) = hit.insn(uprobe) else {
-        return;
-    };
+    let insn = hit.insn(uprobe)?;
     if !hit.ensure_task_state() || H::A::ignore(&insn, hit.parts().0) {
-        return;
+        return None;
     }
 
     // A debugger that was told of this hit and took its breakpoint away to go on leads here once
@@ -152,25 +172,28 @@ pub fn on_breakpoint<H: Hit>(hit: &mut H) {
     if debugger || !counted {
         hit.run_consumers(uprobe, vaddr);
         if H::A::ip(hit.parts().0) != vaddr {
-            return;
+            return None;
         }
     }
     if debugger {
         hit.swap_counted(vaddr);
         H::A::set_ip(hit.parts().0, trap_ip);
         hit.signal(Signal::ForcedTrap);
-        return;
+        return None;
     }
 
     let (regs, task) = hit.parts();
-    match H::A::simulate(&insn, regs, task) {
+    let simulated = H::A::simulate(&insn, regs, task);
+    match simulated {
         Simulated::Done => {
-            if H::A::is_single_stepped(regs) {
+            if H::A::is_single_stepped(regs, task) {
                 hit.signal(Signal::Trap);
             }
         }
         Simulated::OutOfLine => start_step(hit, uprobe, *insn, vaddr),
+        Simulated::SystemCall => (),
     }
+    Some(simulated)
 }
 
 /// Points the task at a copy of the instruction. On failure the task hits the breakpoint again.
@@ -330,13 +353,16 @@ mod tests {
             regs.ip - 1
         }
         fn simulate<T: UserTask>(insn: &u8, regs: &mut Regs, _: &mut T) -> Simulated {
-            if *insn != 0x90 {
-                return Simulated::OutOfLine;
+            match insn {
+                0x90 | 0x05 => regs.ip += 1,
+                _ => return Simulated::OutOfLine,
             }
-            regs.ip += 1;
+            if *insn == 0x05 {
+                return Simulated::SystemCall;
+            }
             Simulated::Done
         }
-        fn is_single_stepped(regs: &Regs) -> bool {
+        fn is_single_stepped<T: UserTask>(regs: &Regs, _: &T) -> bool {
             regs.stepping
         }
         fn xol_bytes(insn: &u8) -> ([u8; MAX_INSN_BYTES], usize) {
@@ -392,7 +418,12 @@ mod tests {
         fn frame_at_return(_: &Regs) -> u64 {
             0
         }
-        fn hijack_return<T: UserTask>(_: &mut Regs, _: &mut T, _: u64) -> Result<u64, HijackError> {
+        fn hijack_return<T: UserTask>(
+            _: &u8,
+            _: &mut Regs,
+            _: &mut T,
+            _: u64,
+        ) -> Result<u64, HijackError> {
             Err(HijackError::Unreadable)
         }
         fn is_frame_alive(_: u64, _: FrameCheck, _: &Regs) -> bool {
@@ -423,6 +454,7 @@ mod tests {
         slots: i32,
         step: Option<Step<Toy>>,
         signals: Vec<Signal>,
+        after: AfterHit,
     }
 
     impl Model {
@@ -445,11 +477,12 @@ mod tests {
                 slots: 0,
                 step: None,
                 signals: Vec::new(),
+                after: AfterHit::Continue,
             }
         }
 
         fn hit(mut self) -> Self {
-            on_breakpoint(&mut self);
+            self.after = on_breakpoint(&mut self);
             self
         }
 
@@ -539,6 +572,19 @@ mod tests {
         let m = Model::at(0x90).hit();
         assert_eq!((m.calls, m.slots, m.regs.ip), (1, 0, SITE + 1));
         assert!(m.signals.is_empty());
+    }
+
+    #[test]
+    fn a_system_call_is_left_to_the_caller() {
+        let mut m = Model::at(0x05);
+        // Its end tells the tracer.
+        m.regs.stepping = true;
+        let m = m.hit();
+        assert_eq!(m.after, AfterHit::SystemCall);
+        assert_eq!((m.calls, m.slots, m.regs.ip), (1, 0, SITE + 1));
+        assert!(m.signals.is_empty());
+        assert_eq!(Model::at(0x90).hit().after, AfterHit::Continue);
+        assert_eq!(Model::at(0x01).hit().after, AfterHit::Continue);
     }
 
     #[test]

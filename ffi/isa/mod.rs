@@ -7,5 +7,5 @@ mod x86_64;
 
 #[cfg(CONFIG_X86_64)]
 pub(crate) use self::x86_64::{
-    bitness_of_mm, init, send_step_trap, unmapped_area_near_top, Isa, Task,
+    bitness_of_mm, init, send_step_trap, system_call, unmapped_area_near_top, Isa, Task,
 };

@@ -391,6 +391,7 @@ impl Native {
                     assert_eq!(regs, setup.regs);
                     assert_eq!(task.memory, setup.data);
                 }
+                Simulated::SystemCall => panic!("no system call is simulated"),
             }
             if let Some(outcome) = self.step(insn, &mut regs, &mut task, &mut path) {
                 return (outcome, path);

@@ -40,6 +40,11 @@ fn regs(bitness: Bitness) -> PtRegs {
     regs
 }
 
+/// The first instruction of a function: `push %rbp`.
+fn entry() -> Insn {
+    insn(&[0x55], Bitness::Bits64)
+}
+
 fn task() -> Model {
     Model::new(STACK, vec![0; 0x100])
 }
@@ -264,7 +269,7 @@ fn pushed_flags_do_not_show_what_pushf_hides() {
         Simulated::Done
     );
     assert_eq!(word(&task, 0x78), 0x202 | flags::TF);
-    assert!(Backend::is_single_stepped(&regs));
+    assert!(Backend::is_single_stepped(&regs, &task));
 }
 
 #[test]
@@ -437,7 +442,7 @@ fn hijacked_returns_change_both_stacks() {
         task.shadow = Some(vec![7, original]);
         let before = regs;
         assert_eq!(
-            Backend::hijack_return(&mut regs, &mut task, trampoline),
+            Backend::hijack_return(&entry(), &mut regs, &mut task, trampoline),
             Ok(original)
         );
         let hijacked = if bits == Bitness::Bits64 {
@@ -450,7 +455,7 @@ fn hijacked_returns_change_both_stacks() {
         assert_eq!(regs, before);
         // A second probe at the same frame finds the trampoline, and changes nothing.
         task.shadow = Some(vec![7]);
-        let again = Backend::hijack_return(&mut regs, &mut task, trampoline);
+        let again = Backend::hijack_return(&entry(), &mut regs, &mut task, trampoline);
         assert_eq!(again, Ok(trampoline));
         assert_eq!(task.shadow, Some(vec![7]));
     }
@@ -462,13 +467,13 @@ fn returns_that_cannot_be_hijacked_say_why() {
     task.shadow = Some(vec![]);
     let clobbered = Err(HijackError::Clobbered);
     assert_eq!(
-        Backend::hijack_return(&mut regs, &mut task, TRAMPOLINE),
+        Backend::hijack_return(&entry(), &mut regs, &mut task, TRAMPOLINE),
         clobbered
     );
     regs[Reg::Sp] = 8;
     let unreadable = Err(HijackError::Unreadable);
     assert_eq!(
-        Backend::hijack_return(&mut regs, &mut task, TRAMPOLINE),
+        Backend::hijack_return(&entry(), &mut regs, &mut task, TRAMPOLINE),
         unreadable
     );
 }
