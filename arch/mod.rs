@@ -8,6 +8,7 @@
 #![cfg_attr(not(any(test, CONFIG_RUST)), no_std)]
 #![forbid(unsafe_code)]
 
+pub mod vectors;
 pub mod x86_64;
 
 /// The instruction set of the kernel that is built; `D` is its instruction decoder.

@@ -2,53 +2,7 @@
 
 //! Instructions and the verdicts on them, for tests on the host and in the kernel.
 
-use uprobes_core::arch::Bitness;
-use uprobes_core::errno::Errno;
-
-/// What the analysis must say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// Simulated.
-    Simulated,
-    /// Stepped out of line.
-    Stepped,
-    /// Refused.
-    Refused(Errno),
-}
-
-/// An instruction and the verdict on it.
-#[derive(Clone, Copy, Debug)]
-pub struct Vector {
-    /// The instruction, nothing else.
-    pub code: &'static [u8],
-    /// The same as text.
-    pub text: &'static str,
-    /// Kind of code.
-    pub bitness: Bitness,
-    /// What the analysis must say.
-    pub verdict: Verdict,
-    /// Whether the C implementation refuses it, or gets it wrong.
-    pub better_than_c: bool,
-}
-
-/// One line a vector: kind of code, verdict, mark of those that C has wrong, bytes, text.
-macro_rules! vectors {
-    ($($bits:ident $verdict:ident $mark:tt [$($byte:literal)*] $text:literal)*) => {
-        &[$(Vector {
-            code: &[$($byte),*],
-            text: $text,
-            bitness: Bitness::$bits,
-            verdict: vectors!(@verdict $verdict),
-            better_than_c: vectors!(@mark $mark),
-        }),*]
-    };
-    (@verdict simulated) => { Verdict::Simulated };
-    (@verdict stepped) => { Verdict::Stepped };
-    (@verdict refused) => { Verdict::Refused(Errno::ENOTSUPP) };
-    (@verdict invalid) => { Verdict::Refused(Errno::ENOEXEC) };
-    (@mark =) => { false };
-    (@mark >) => { true };
-}
+use crate::vectors::{vectors, Vector};
 
 /// All vectors.
 #[rustfmt::skip]
@@ -84,10 +38,10 @@ pub const VECTORS: &[Vector] = vectors! {
     Bits64 simulated = [0xe8 0x10 0x00 0x00 0x00] "call"
     Bits64 simulated > [0x66 0x48 0xe8 0x10 0x00 0x00 0x00] "data16 rex.W call"
     Bits64 simulated > [0x66 0x66 0x48 0xe8 0x10 0x00 0x00 0x00] "data16 data16 rex.W call"
-    Bits64 refused = [0x66 0xe8 0x10 0x00 0x00 0x00] "callw, with 32 bits of displacement as on Intel"
-    Bits64 refused = [0x66 0xeb 0x10] "jmpw, short"
-    Bits64 refused = [0x66 0x0f 0x84 0x10 0x00 0x00 0x00] "jew"
-    Bits32 refused = [0x66 0xe8 0x10 0x00] "callw"
+    Bits64 ENOTSUPP = [0x66 0xe8 0x10 0x00 0x00 0x00] "callw, with 32 bits of displacement as on Intel"
+    Bits64 ENOTSUPP = [0x66 0xeb 0x10] "jmpw, short"
+    Bits64 ENOTSUPP = [0x66 0x0f 0x84 0x10 0x00 0x00 0x00] "jew"
+    Bits32 ENOTSUPP = [0x66 0xe8 0x10 0x00] "callw"
     Bits64 stepped = [0xe3 0x10] "jrcxz"
     Bits64 stepped = [0xe2 0x10] "loop"
     Bits64 simulated = [0xff 0xd0] "call *%rax"
@@ -96,7 +50,7 @@ pub const VECTORS: &[Vector] = vectors! {
     Bits64 stepped = [0x66 0x48 0xff 0x15 0x10 0x00 0x00 0x00] "data16 rex.W call *0x10(%rip)"
     Bits64 stepped = [0xff 0x25 0x10 0x00 0x00 0x00] "jmp *0x10(%rip)"
     Bits64 stepped = [0xff 0x2d 0x10 0x00 0x00 0x00] "ljmp *0x10(%rip)"
-    Bits64 refused = [0xea 0x00 0x00 0x00 0x00 0x23 0x00] "ljmp, not in 64-bit code"
+    Bits64 ENOTSUPP = [0xea 0x00 0x00 0x00 0x00 0x23 0x00] "ljmp, not in 64-bit code"
     Bits32 stepped = [0xea 0x00 0x00 0x00 0x00 0x23 0x00] "ljmp"
     Bits32 stepped = [0x9a 0x00 0x00 0x00 0x00 0x23 0x00] "lcall"
     Bits64 simulated = [0xc3] "ret"
@@ -150,22 +104,22 @@ pub const VECTORS: &[Vector] = vectors! {
     Bits64 stepped > [0x66 0x9c] "pushfw"
     Bits64 stepped = [0x9d] "popf"
     Bits64 stepped > [0x0f 0x05] "syscall"
-    Bits32 refused > [0x0f 0x05] "syscall, in 32-bit code"
-    Bits64 refused > [0x0f 0x34] "sysenter"
-    Bits32 refused > [0x0f 0x34] "sysenter"
+    Bits32 ENOTSUPP > [0x0f 0x05] "syscall, in 32-bit code"
+    Bits64 ENOTSUPP > [0x0f 0x34] "sysenter"
+    Bits32 ENOTSUPP > [0x0f 0x34] "sysenter"
     Bits64 stepped = [0x0f 0x07] "sysretl, which faults"
-    Bits64 refused = [0xcd 0x80] "int $0x80"
-    Bits64 refused = [0xcc] "int3"
-    Bits64 refused = [0xf1] "int1"
-    Bits32 refused = [0xce] "into"
-    Bits64 refused = [0xcf] "iret"
-    Bits64 refused = [0xf4] "hlt"
-    Bits64 refused = [0xfa] "cli"
-    Bits64 refused = [0xfb] "sti"
-    Bits64 refused = [0x6c] "insb"
-    Bits64 refused = [0xf3 0x6f] "rep outsl"
-    Bits64 refused = [0xe4 0x10] "in $0x10,%al"
-    Bits64 refused = [0xee] "out %al,(%dx)"
+    Bits64 ENOTSUPP = [0xcd 0x80] "int $0x80"
+    Bits64 ENOTSUPP = [0xcc] "int3"
+    Bits64 ENOTSUPP = [0xf1] "int1"
+    Bits32 ENOTSUPP = [0xce] "into"
+    Bits64 ENOTSUPP = [0xcf] "iret"
+    Bits64 ENOTSUPP = [0xf4] "hlt"
+    Bits64 ENOTSUPP = [0xfa] "cli"
+    Bits64 ENOTSUPP = [0xfb] "sti"
+    Bits64 ENOTSUPP = [0x6c] "insb"
+    Bits64 ENOTSUPP = [0xf3 0x6f] "rep outsl"
+    Bits64 ENOTSUPP = [0xe4 0x10] "in $0x10,%al"
+    Bits64 ENOTSUPP = [0xee] "out %al,(%dx)"
     Bits64 stepped = [0x0f 0x0b] "ud2"
     Bits64 stepped = [0x0f 0xb9 0xc0] "ud1 %eax,%eax"
     Bits64 stepped = [0x0f 0xa2] "cpuid"
@@ -174,12 +128,12 @@ pub const VECTORS: &[Vector] = vectors! {
     Bits64 stepped = [0x0f 0x01 0xd5] "xend"
 
     // Segments.
-    Bits64 refused = [0x8e 0xd0] "mov %eax,%ss"
+    Bits64 ENOTSUPP = [0x8e 0xd0] "mov %eax,%ss"
     Bits64 stepped = [0x8e 0xd8] "mov %eax,%ds"
-    Bits32 refused = [0x17] "pop %ss"
+    Bits32 ENOTSUPP = [0x17] "pop %ss"
     Bits32 stepped > [0x1f] "pop %ds"
     Bits32 stepped > [0x07] "pop %es"
-    Bits64 refused = [0x1f] "pop %ds, not in 64-bit code"
+    Bits64 ENOTSUPP = [0x1f] "pop %ds, not in 64-bit code"
     Bits64 stepped = [0x64 0x48 0x8b 0x04 0x25 0x28 0x00 0x00 0x00] "mov %fs:0x28,%rax"
     Bits64 stepped > [0x2e 0x8b 0x00] "mov %cs:(%rax),%eax"
     Bits64 stepped > [0x3e 0x8b 0x00] "mov %ds:(%rax),%eax"
@@ -228,13 +182,13 @@ pub const VECTORS: &[Vector] = vectors! {
     Bits64 stepped = [0xc4 0xe2 0x63 0xf6 0x0d 0x10 0x00 0x00 0x00] "mulx 0x10(%rip),%ebx,%ecx"
 
     // Not instructions.
-    Bits64 refused = [0x06] "push %es, not in 64-bit code"
-    Bits64 refused = [0x27] "daa, not in 64-bit code"
+    Bits64 ENOTSUPP = [0x06] "push %es, not in 64-bit code"
+    Bits64 ENOTSUPP = [0x27] "daa, not in 64-bit code"
     Bits32 stepped = [0x27] "daa"
-    Bits64 refused = [0x60] "pusha, not in 64-bit code"
+    Bits64 ENOTSUPP = [0x60] "pusha, not in 64-bit code"
     Bits32 stepped = [0x60] "pusha"
-    Bits64 refused = [0xd4 0x0a] "aam, not in 64-bit code"
+    Bits64 ENOTSUPP = [0xd4 0x0a] "aam, not in 64-bit code"
     Bits32 stepped = [0x62 0x00] "bound %eax,(%eax)"
-    Bits64 invalid > [0x26 0x2e 0x36 0x66 0x67 0x90] "more prefixes than the decoder can count"
-    Bits64 invalid > [0x48 0x66 0x90] "a prefix after REX"
+    Bits64 ENOEXEC > [0x26 0x2e 0x36 0x66 0x67 0x90] "more prefixes than the decoder can count"
+    Bits64 ENOEXEC > [0x48 0x66 0x90] "a prefix after REX"
 };

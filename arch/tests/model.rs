@@ -1,10 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! A task to simulate instructions on: memory, shadow stack, trap number.
+//! A task to simulate instructions on: memory, shadow stack, number of the last fault, single-step.
 
 use uprobes_core::arch::{Fault, UserTask};
 
+/// Whether indirect branches must end at a landing pad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LandingPads {
+    /// The CPU knows none.
+    Unknown,
+    /// Code there need not have any.
+    Optional,
+    /// A branch to anything else faults.
+    Required,
+}
+
 /// Memory at one range of addresses; all else faults.
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Model {
     /// First address.
     pub(crate) base: u64,
@@ -18,6 +30,12 @@ pub(crate) struct Model {
     pub(crate) fault_code: u64,
     /// Whether block stepping is on.
     pub(crate) block_step: bool,
+    /// See [`UserTask::is_single_stepped`].
+    pub(crate) stepped: bool,
+    /// See [`UserTask::requires_landing_pads`].
+    pub(crate) landing_pads: LandingPads,
+    /// See [`UserTask::address_bits`].
+    pub(crate) address_bits: u32,
 }
 
 impl Model {
@@ -29,6 +47,9 @@ impl Model {
             shadow_limit: usize::MAX,
             fault_code: 0,
             block_step: false,
+            stepped: false,
+            landing_pads: LandingPads::Unknown,
+            address_bits: 64,
         }
     }
 
@@ -93,5 +114,25 @@ impl UserTask for Model {
 
     fn suspend_block_step(&mut self) {
         self.block_step = false;
+    }
+
+    fn is_single_stepped(&self) -> bool {
+        self.stepped
+    }
+
+    fn set_single_step(&mut self, on: bool) {
+        self.stepped = on;
+    }
+
+    fn knows_landing_pads(&self) -> bool {
+        self.landing_pads != LandingPads::Unknown
+    }
+
+    fn requires_landing_pads(&mut self, _: u64) -> bool {
+        self.landing_pads == LandingPads::Required
+    }
+
+    fn address_bits(&self) -> u32 {
+        self.address_bits
     }
 }
