@@ -70,6 +70,12 @@ impl Random {
         std::array::from_fn(|_| self.word() as u8)
     }
 
+    /// Contents of [`MEMORY`].
+    pub(crate) fn memory(&mut self) -> Vec<u8> {
+        let words = (MEMORY.end - MEMORY.start) / 8;
+        (0..words).flat_map(|_| self.word().to_le_bytes()).collect()
+    }
+
     /// One of the first `n` numbers.
     pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.word() % n as u64) as usize
@@ -104,14 +110,12 @@ pub(crate) fn cases(default: u32) -> u32 {
 }
 
 /// Memory of the simulated task.
-pub(crate) const MEMORY: std::ops::Range<u64> = 0x10_0000..0x10_1000;
+pub(crate) const MEMORY: std::ops::Range<u64> = 0x10_0600..0x10_0a00;
 const SITE: u64 = 0x10_0800;
 const SLOT: u64 = 0x7fff_f000;
 
 fn task(random: &mut Random) -> Model {
-    let len = (MEMORY.end - MEMORY.start) as usize;
-    let mut task = Model::new(MEMORY.start, vec![0; len]);
-    task.memory.fill_with(|| random.word() as u8);
+    let mut task = Model::new(MEMORY.start, random.memory());
     if random.below(4) == 0 {
         task.shadow = Some((0..8).map(|_| random.word()).collect());
     }
@@ -173,7 +177,7 @@ fn exercise<B: Backend>(code: &[u8; MAX_INSN_BYTES], bitness: Bitness, random: &
     let simulated = B::A::simulate(insn, &mut regs, &mut task);
     if simulated == Simulated::OutOfLine {
         assert_eq!(regs, regs_before, "{code:02x?}");
-        assert_eq!(task, before, "{code:02x?}");
+        assert!(task == before, "{code:02x?}");
     } else {
         assert!(analysis.simulated, "{code:02x?}");
     }
@@ -194,7 +198,7 @@ fn exercise<B: Backend>(code: &[u8; MAX_INSN_BYTES], bitness: Bitness, random: &
         B::A::abort_xol(insn, &mut regs, &mut task, &state, SITE);
         assert_eq!(regs, regs_before, "{code:02x?}");
         assert_eq!(task.stepped, before.stepped, "{code:02x?}");
-        assert_eq!(task.memory, before.memory, "{code:02x?}");
+        assert!(task.memory == before.memory, "{code:02x?}");
     }
 
     // A completed step disarms itself, wherever it went.
@@ -270,7 +274,7 @@ pub(crate) fn the_breakpoint_is_recognised<B: Backend>() {
 /// See the tests that [`suite`] makes.
 pub(crate) fn nothing_panics_or_is_left_half_done<B: Backend>() {
     let mut random = Random::new();
-    for _ in 0..cases(200_000) {
+    for _ in 0..cases(100_000) {
         let code = any_code::<B>(&mut random);
         let bitness = B::BITNESS[random.below(B::BITNESS.len())];
         exercise::<B>(&code, bitness, &mut random);

@@ -137,6 +137,15 @@ pub enum Simulated {
     SystemCall,
 }
 
+/// How text may be changed that other CPUs may be executing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patch {
+    /// By a store of the whole instruction: a CPU runs the old one or the new one.
+    InPlace,
+    /// While no CPU can fetch it.
+    Apart,
+}
+
 /// How a single-step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stepped {
@@ -211,6 +220,12 @@ pub trait Arch: Sized + 'static {
         bytes: &[u8; MAX_INSN_BYTES],
         bitness: Bitness,
     ) -> Result<Analysis<Self::Insn>, Errno>;
+
+    /// The cheapest way to replace `old` by `new`, whole instructions of equal length, where other
+    /// CPUs may be executing them.
+    fn patch(_old: &[u8], _new: &[u8]) -> Patch {
+        Patch::Apart
+    }
 
     /// Width of the code that the registers belong to.
     fn bitness(regs: &Self::Regs) -> Bitness;
