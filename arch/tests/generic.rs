@@ -109,9 +109,9 @@ pub(crate) fn cases(default: u32) -> u32 {
     })
 }
 
-/// Memory of the simulated task.
-pub(crate) const MEMORY: std::ops::Range<u64> = 0x10_0600..0x10_0a00;
-const SITE: u64 = 0x10_0800;
+/// Memory of the simulated task: the end of a page, for memory does not end anywhere else.
+pub(crate) const MEMORY: std::ops::Range<u64> = 0x10_0c00..0x10_1000;
+const SITE: u64 = 0x10_0e00;
 const SLOT: u64 = 0x7fff_f000;
 
 fn task(random: &mut Random) -> Model {
