@@ -58,6 +58,13 @@ impl Arch for Arm64 {
         bytes.starts_with(&BRK)
     }
 
+    fn is_trap_insn(bytes: &[u8]) -> bool {
+        bytes.first_chunk().is_some_and(|word| {
+            // BRK (C6.2) with any number.
+            u32::from_le_bytes(*word) & 0xffe0_001f == 0xd420_0000
+        })
+    }
+
     fn analyze(bytes: &[u8; MAX_INSN_BYTES], bitness: Bitness) -> Result<Analysis<Insn>, Errno> {
         analyze::analyze(bytes, bitness)
     }
@@ -97,8 +104,9 @@ impl Arch for Arm64 {
     }
 
     #[inline]
-    fn is_single_stepped<T: UserTask>(_regs: &PtRegs, task: &T) -> bool {
-        task.is_single_stepped()
+    fn trap_after<T: UserTask>(regs: &mut PtRegs, task: &T) -> bool {
+        xol::trap_at_once(regs, task);
+        false
     }
 
     fn xol_bytes(insn: &Insn) -> ([u8; MAX_INSN_BYTES], usize) {
@@ -123,6 +131,10 @@ impl Arch for Arm64 {
         xol::was_trapped(task)
     }
 
+    fn xol_was_stopped<T: UserTask>(task: &T) -> bool {
+        xol::was_stopped(task)
+    }
+
     fn post_xol<T: UserTask>(
         insn: &Insn,
         regs: &mut PtRegs,
@@ -142,6 +154,10 @@ impl Arch for Arm64 {
         bp_vaddr: u64,
     ) {
         xol::abort(insn, regs, task, state, bp_vaddr);
+    }
+
+    fn forget_step<T: UserTask>(task: &mut T, state: &StepState) {
+        xol::forget(task, state);
     }
 
     fn trampoline(_bitness: Bitness) -> &'static [u8] {

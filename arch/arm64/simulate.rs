@@ -7,6 +7,7 @@ use uprobes_core::arch::{Simulated, UserTask};
 use super::decode::{Indirect, Writeback, INSN_BYTES};
 use super::insn::{Insn, LiteralSize, Sim};
 use super::regs::{btype, pstate, PtRegs, LINK};
+use super::xol;
 
 /// Bytes of a page, no larger than those of any kernel.
 const SMALLEST_PAGE: u64 = 4096;
@@ -23,6 +24,7 @@ pub(super) fn simulate<T: UserTask>(insn: &Insn, regs: &mut PtRegs, task: &mut T
             regs.pc = pc;
             regs.set_btype(btype);
             if insn.sim == Sim::SystemCall {
+                xol::trap_at_once(regs, task);
                 return Simulated::SystemCall;
             }
             Simulated::Done

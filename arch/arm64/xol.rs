@@ -62,9 +62,26 @@ pub(super) fn pre<T: UserTask>(
     state
 }
 
+/// Lets a single-step that is on trap before the next instruction rather than after it: the state
+/// "active and pending" of the debug unit (D2, "Software Step exceptions").
+pub(super) fn trap_at_once<T: UserTask>(regs: &mut PtRegs, task: &T) {
+    if task.traps_next() {
+        regs.pstate &= !pstate::SS;
+    }
+}
+
 /// Whether the copy took a fault of its own.
+///
+/// The kernel keeps the syndromes of most faults. Those of trapped floating-point exceptions and of
+/// watchpoints show by their signals only; a watchpoint comes before the access (D2, "Watchpoint
+/// exceptions").
 pub(super) fn was_trapped<T: UserTask>(task: &T) -> bool {
-    task.fault_code() != NO_FAULT
+    task.fault_code() != NO_FAULT || task.has_pending_fault()
+}
+
+/// Whether a watchpoint has stopped the copy.
+pub(super) fn was_stopped<T: UserTask>(task: &T) -> bool {
+    task.fault_code() == NO_FAULT && task.has_pending_trap()
 }
 
 /// Takes back what [`pre`] has done for the sake of the step, but for the program counter.
@@ -72,11 +89,16 @@ fn disarm<T: UserTask>(insn: &Insn, regs: &mut PtRegs, task: &mut T, state: &Ste
     if let Fixup::Scratch { scratch, .. } = insn.fixup {
         regs.set_x(scratch, state.scratch);
     }
-    if !was_trapped(task) {
-        task.set_fault_code(state.fault_code);
-    }
     // Set, it lets a program that is stepped run the next instruction before the next trap.
     regs.pstate = regs.pstate & !pstate::SS | state.pstate & pstate::SS;
+    forget(task, state);
+}
+
+/// Takes back what [`pre`] has changed of the task.
+pub(super) fn forget<T: UserTask>(task: &mut T, state: &StepState) {
+    if task.fault_code() == NO_FAULT {
+        task.set_fault_code(state.fault_code);
+    }
     if !state.stepped {
         task.set_single_step(false);
     }
@@ -92,9 +114,9 @@ pub(super) fn post<T: UserTask>(
     xol_vaddr: u64,
 ) -> Result<Stepped, Errno> {
     disarm(insn, regs, task, state);
-    let done = Ok(Stepped::Done {
-        trap: state.stepped,
-    });
+    // The trap of a tracer is raised by the hardware, before the next instruction.
+    trap_at_once(regs, task);
+    let done = Ok(Stepped::Done { trap: false });
     let next = bp_vaddr.wrapping_add(INSN_BYTES as u64);
     let went = regs.pc.wrapping_sub(xol_vaddr);
     match insn.fixup {

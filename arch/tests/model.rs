@@ -4,17 +4,6 @@
 
 use uprobes_core::arch::{Fault, UserTask};
 
-/// Whether indirect branches must end at a landing pad.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LandingPads {
-    /// The CPU knows none.
-    Unknown,
-    /// Code there need not have any.
-    Optional,
-    /// A branch to anything else faults.
-    Required,
-}
-
 /// Memory at one range of addresses; all else faults.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Model {
@@ -32,8 +21,12 @@ pub(crate) struct Model {
     pub(crate) block_step: bool,
     /// See [`UserTask::is_single_stepped`].
     pub(crate) stepped: bool,
-    /// See [`UserTask::requires_landing_pads`].
-    pub(crate) landing_pads: LandingPads,
+    /// See [`UserTask::has_pending_fault`].
+    pub(crate) pending_fault: bool,
+    /// See [`UserTask::has_pending_trap`].
+    pub(crate) pending_trap: bool,
+    /// See [`UserTask::requires_landing_pads`]; [`None`] where the CPU knows none.
+    pub(crate) landing_pads: Option<bool>,
     /// See [`UserTask::address_bits`].
     pub(crate) address_bits: u32,
 }
@@ -48,7 +41,9 @@ impl Model {
             fault_code: 0,
             block_step: false,
             stepped: false,
-            landing_pads: LandingPads::Unknown,
+            pending_fault: false,
+            pending_trap: false,
+            landing_pads: None,
             address_bits: 64,
         }
     }
@@ -120,16 +115,24 @@ impl UserTask for Model {
         self.stepped
     }
 
+    fn has_pending_fault(&self) -> bool {
+        self.pending_fault
+    }
+
+    fn has_pending_trap(&self) -> bool {
+        self.pending_trap
+    }
+
     fn set_single_step(&mut self, on: bool) {
         self.stepped = on;
     }
 
     fn knows_landing_pads(&self) -> bool {
-        self.landing_pads != LandingPads::Unknown
+        self.landing_pads.is_some()
     }
 
     fn requires_landing_pads(&mut self, _: u64) -> bool {
-        self.landing_pads == LandingPads::Required
+        self.landing_pads == Some(true)
     }
 
     fn address_bits(&self) -> u32 {

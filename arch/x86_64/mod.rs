@@ -92,7 +92,7 @@ impl<D: Decode> Arch for X86_64<D> {
     }
 
     #[inline]
-    fn is_single_stepped<T: UserTask>(regs: &PtRegs, _task: &T) -> bool {
+    fn trap_after<T: UserTask>(regs: &mut PtRegs, _task: &T) -> bool {
         regs.tf()
     }
 

@@ -87,15 +87,32 @@ pub trait UserTask {
     /// tracer of the task had asked for the latter.
     fn suspend_block_step(&mut self);
 
-    /// Whether the task traps after its next instruction, where that is a state of the task
-    /// rather than of its registers (arm64).
+    /// Whether a tracer single-steps the task, where that is a state of the task rather than of
+    /// its registers (arm64).
     fn is_single_stepped(&self) -> bool {
         false
     }
 
-    /// Makes the task trap after its next instruction or no more, where that is a state of the
-    /// task. What the registers show of it is left to the backend.
+    /// Whether the hardware traps after the next instruction of the task, whoever has asked for
+    /// that, where it is a state of the task.
+    fn traps_next(&self) -> bool {
+        self.is_single_stepped()
+    }
+
+    /// Makes the task trap after its next instruction as if a tracer had asked for it, or no
+    /// more, where that is a state of the task. What the registers show of it is left to the
+    /// backend.
     fn set_single_step(&mut self, _on: bool) {}
+
+    /// Whether a signal of a fault that the task took is waiting for it.
+    fn has_pending_fault(&self) -> bool {
+        false
+    }
+
+    /// Whether the signal of a debugger's trap is waiting for the task.
+    fn has_pending_trap(&self) -> bool {
+        false
+    }
 
     /// Whether the CPU checks in some code that indirect branches end at landing pads (arm64).
     fn knows_landing_pads(&self) -> bool {
@@ -249,9 +266,10 @@ pub trait Arch: Sized + 'static {
     /// memory unchanged and answers [`Simulated::OutOfLine`].
     fn simulate<T: UserTask>(insn: &Self::Insn, regs: &mut Self::Regs, task: &mut T) -> Simulated;
 
-    /// Whether the hardware would have trapped after this simulated instruction because the
-    /// program is being single-stepped.
-    fn is_single_stepped<T: UserTask>(regs: &Self::Regs, task: &T) -> bool;
+    /// Sees to the trap that is due after an instruction that was simulated, if the program is
+    /// being single-stepped. Answers whether the caller must send it; the alternative is that the
+    /// hardware raises it before the next instruction.
+    fn trap_after<T: UserTask>(regs: &mut Self::Regs, task: &T) -> bool;
 
     /// The bytes to run in an XOL slot. At most [`Arch::XOL_SLOT_BYTES`].
     fn xol_bytes(insn: &Self::Insn) -> ([u8; MAX_INSN_BYTES], usize);
@@ -267,6 +285,12 @@ pub trait Arch: Sized + 'static {
 
     /// Whether the instruction in the slot took a fault of its own.
     fn xol_was_trapped<T: UserTask>(task: &T) -> bool;
+
+    /// Whether a debugger has stopped the instruction in the slot before it did anything. It will
+    /// be run again, which is no new hit.
+    fn xol_was_stopped<T: UserTask>(_task: &T) -> bool {
+        false
+    }
 
     /// Repairs the registers after a completed step and disarms it.
     ///

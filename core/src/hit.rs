@@ -141,6 +141,11 @@ fn handle<H: Hit>(hit: &mut H) -> Option<Simulated> {
     let vaddr = H::A::swbp_addr(hit.parts().0);
     if hit.is_trampoline(vaddr) {
         hit.on_return();
+        let (regs, task) = hit.parts();
+        if H::A::trap_after(regs, task) {
+            // The trap that is due is that of the return, wherever it led.
+            hit.signal(Signal::Trap);
+        }
         return None;
     }
 
@@ -186,7 +191,7 @@ fn handle<H: Hit>(hit: &mut H) -> Option<Simulated> {
     let simulated = H::A::simulate(&insn, regs, task);
     match simulated {
         Simulated::Done => {
-            if H::A::is_single_stepped(regs, task) {
+            if H::A::trap_after(regs, task) {
                 hit.signal(Signal::Trap);
             }
         }
@@ -362,7 +367,7 @@ mod tests {
             }
             Simulated::Done
         }
-        fn is_single_stepped<T: UserTask>(regs: &Regs, _: &T) -> bool {
+        fn trap_after<T: UserTask>(regs: &mut Regs, _: &T) -> bool {
             regs.stepping
         }
         fn xol_bytes(insn: &u8) -> ([u8; MAX_INSN_BYTES], usize) {
@@ -672,6 +677,15 @@ mod tests {
         let mut m = Model::at(0x90);
         m.handler_moves_ip = Some(0x5555);
         assert_eq!(m.hit().regs.ip, 0x5555);
+    }
+
+    #[test]
+    fn a_single_stepped_program_traps_where_it_returns_to() {
+        let mut m = Model::at(0x90);
+        m.regs.ip = TRAMPOLINE + 1;
+        m.regs.stepping = true;
+        let m = m.hit();
+        assert_eq!((m.returns, m.signals), (1, vec![Signal::Trap]));
     }
 
     #[test]

@@ -8,9 +8,10 @@ use uprobes_arch::arm64::{Arm64, PtRegs};
 use uprobes_core::arch::{Arch, Bitness, Simulated, Stepped, UserTask};
 
 use crate::generic::{self, cases, Random};
-use crate::model::{LandingPads, Model};
+use crate::model::Model;
+use crate::semantics::{PADS_OPTIONAL, PADS_REQUIRED, PADS_UNKNOWN};
 
-const SITE: u64 = 0x10_0800;
+const SITE: u64 = 0x10_0e00;
 const SLOT: u64 = 0x7fff_f040;
 
 /// What an instruction ends with.
@@ -49,7 +50,7 @@ impl Cpu {
 
     fn execute(&mut self, word: u32) -> Option<()> {
         let from = self.regs.btype();
-        let guarded = self.task.landing_pads == LandingPads::Required;
+        let guarded = self.task.landing_pads == PADS_REQUIRED;
         if from != 0 && guarded {
             // The kinds 1 to 3 from which each may be reached.
             let from_any = match word {
@@ -116,7 +117,7 @@ impl Cpu {
             }
         } else if word & 0xff9f_fc1f == 0xd61f_0000 {
             target = x(&self.regs, n);
-            let known = self.task.landing_pads != LandingPads::Unknown;
+            let known = self.task.landing_pads != PADS_UNKNOWN;
             let kind = match word >> 21 & 3 {
                 0 if guarded && n != 16 && n != 17 => btype::JUMP,
                 0 => btype::ANY_JUMP,
@@ -294,13 +295,9 @@ fn any_cpu(random: &mut Random) -> Cpu {
     regs.pc = SITE;
     regs.pstate = random.word() & (pstate::N | pstate::Z | pstate::C | pstate::V);
     let mut task = Model::new(generic::MEMORY.start, random.memory());
-    let pads = [
-        LandingPads::Unknown,
-        LandingPads::Optional,
-        LandingPads::Required,
-    ];
+    let pads = [PADS_UNKNOWN, PADS_OPTIONAL, PADS_REQUIRED];
     task.landing_pads = pads[random.below(3)];
-    if task.landing_pads != LandingPads::Unknown && random.below(2) == 0 {
+    if task.landing_pads != PADS_UNKNOWN && random.below(2) == 0 {
         regs.set_btype(random.below(4) as u8);
     }
     if random.below(2) == 0 {
@@ -341,8 +338,8 @@ fn out_of_line(insn: &<Arm64 as Arch>::Insn, cpu: &mut Cpu) -> Ending {
     let mut state = Arm64::pre_xol(insn, regs, task, SITE, SLOT).unwrap();
     assert!(task.stepped && regs.pstate & pstate::SS != 0);
     // The slot requires landing pads wherever the CPU knows them.
-    if pads != LandingPads::Unknown {
-        cpu.task.landing_pads = LandingPads::Required;
+    if pads != PADS_UNKNOWN {
+        cpu.task.landing_pads = PADS_REQUIRED;
     }
     let ending = cpu.run(word);
     cpu.task.landing_pads = pads;

@@ -7,11 +7,16 @@ use uprobes_arch::arm64::{Arm64, Insn, PtRegs};
 use uprobes_core::arch::{Arch, Bitness, Patch, Simulated, Stepped, UserTask, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
 
-use crate::model::{LandingPads, Model};
+use crate::model::Model;
 
 const SITE: u64 = 0x40_1000;
 const SLOT: u64 = 0x7fff_f040;
 const STACK: u64 = 0x7000_0000;
+
+// Kinds of pages, and CPUs, by what they ask of indirect branches.
+pub(crate) const PADS_UNKNOWN: Option<bool> = None;
+pub(crate) const PADS_OPTIONAL: Option<bool> = Some(false);
+pub(crate) const PADS_REQUIRED: Option<bool> = Some(true);
 
 pub(crate) fn insn(word: u32) -> Insn {
     let mut code = [0; MAX_INSN_BYTES];
@@ -229,7 +234,7 @@ fn vector_literals_are_loaded_from_where_they_are() {
 fn a_fault_in_the_slot_is_one_at_the_site() {
     let (mut regs, mut task) = (regs(), task());
     regs.set_btype(btype::CALL);
-    task.landing_pads = LandingPads::Required;
+    task.landing_pads = PADS_REQUIRED;
     task.fault_code = 7;
     let before = regs;
     let state = Arm64::pre_xol(&insn(LDR_Q0), &mut regs, &mut task, SITE, SLOT).unwrap();
@@ -254,6 +259,10 @@ fn the_last_fault_survives_a_step() {
     let state = Arm64::pre_xol(&insn(PACIASP), &mut regs, &mut task, SITE, SLOT).unwrap();
     Arm64::abort_xol(&insn(PACIASP), &mut regs, &mut task, &state, SITE);
     assert_eq!(task.fault_code, 0x9200_0047);
+    // Also a step that is forgotten.
+    let state = Arm64::pre_xol(&insn(PACIASP), &mut regs, &mut task, SITE, SLOT).unwrap();
+    Arm64::forget_step(&mut task, &state);
+    assert_eq!((task.fault_code, task.stepped), (0x9200_0047, false));
 }
 
 #[test]
@@ -261,11 +270,38 @@ fn a_tracer_that_steps_gets_its_trap_and_keeps_stepping() {
     let (mut regs, mut task) = (regs(), task());
     task.stepped = true;
     regs.pstate |= pstate::SS;
-    assert!(Arm64::is_single_stepped(&regs, &task));
+    // The hardware traps before the next instruction.
     let end = step(PACIASP, &mut regs, &mut task, |regs, _| regs.pc += 4);
-    assert_eq!(end, Ok(Stepped::Done { trap: true }));
-    assert!(task.stepped && regs.pstate & pstate::SS != 0);
+    assert_eq!(end, Ok(Stepped::Done { trap: false }));
+    assert!(task.stepped && regs.pstate & pstate::SS == 0);
     assert_eq!(regs.pc, SITE + 4);
+
+    for word in [NOP, SVC] {
+        regs.pstate |= pstate::SS;
+        let simulated = Arm64::simulate(&insn(word), &mut regs, &mut task);
+        if simulated == Simulated::Done {
+            assert!(!Arm64::trap_after(&mut regs, &task));
+        }
+        assert!(task.stepped && regs.pstate & pstate::SS == 0);
+    }
+}
+
+#[test]
+fn what_the_kernel_keeps_no_syndrome_of_shows_by_its_signal() {
+    let (mut regs, mut task) = (regs(), task());
+    task.fault_code = 7;
+    let before = regs;
+    // A trapped floating-point exception; a watchpoint, which is no fault of the program.
+    for stopped in [false, true] {
+        let state = Arm64::pre_xol(&insn(PACIASP), &mut regs, &mut task, SITE, SLOT).unwrap();
+        assert!(!Arm64::xol_was_trapped(&task) && !Arm64::xol_was_stopped(&task));
+        (task.pending_fault, task.pending_trap) = (true, stopped);
+        assert!(Arm64::xol_was_trapped(&task));
+        assert_eq!(Arm64::xol_was_stopped(&task), stopped);
+        Arm64::abort_xol(&insn(PACIASP), &mut regs, &mut task, &state, SITE);
+        assert_eq!((regs, task.fault_code), (before, 7));
+        (task.pending_fault, task.pending_trap) = (false, false);
+    }
 }
 
 #[test]
@@ -285,10 +321,10 @@ fn landing_pads_are_those_of_the_manual() {
         for from in [any, call, jump] {
             let (mut regs, mut task) = (regs(), task());
             regs.set_btype(from);
-            task.landing_pads = LandingPads::Required;
+            task.landing_pads = PADS_REQUIRED;
             if !allowed.contains(&from) {
                 is_left_alone(word, &regs, &task);
-                task.landing_pads = LandingPads::Optional;
+                task.landing_pads = PADS_OPTIONAL;
             }
             let simulated = Arm64::simulate(&insn(word), &mut regs, &mut task);
             assert_ne!(simulated, Simulated::OutOfLine, "{word:#x} from {from}");
@@ -299,17 +335,16 @@ fn landing_pads_are_those_of_the_manual() {
 
 #[test]
 fn branches_tell_their_kind() {
-    use LandingPads::{Optional, Required, Unknown};
     let cases = [
-        (BR_X1, Required, btype::JUMP),
-        (BR_X16, Required, btype::ANY_JUMP),
-        (BR_X1, Optional, btype::ANY_JUMP),
-        (BLR_X1, Required, btype::CALL),
-        (BLR_X1, Optional, btype::CALL),
-        (RET, Required, btype::NONE),
-        (BL, Required, btype::NONE),
-        (BR_X1, Unknown, btype::NONE),
-        (BLR_X1, Unknown, btype::NONE),
+        (BR_X1, PADS_REQUIRED, btype::JUMP),
+        (BR_X16, PADS_REQUIRED, btype::ANY_JUMP),
+        (BR_X1, PADS_OPTIONAL, btype::ANY_JUMP),
+        (BLR_X1, PADS_REQUIRED, btype::CALL),
+        (BLR_X1, PADS_OPTIONAL, btype::CALL),
+        (RET, PADS_REQUIRED, btype::NONE),
+        (BL, PADS_REQUIRED, btype::NONE),
+        (BR_X1, PADS_UNKNOWN, btype::NONE),
+        (BLR_X1, PADS_UNKNOWN, btype::NONE),
     ];
     for (word, pads, kind) in cases {
         let (mut regs, mut task) = (regs(), task());
@@ -323,8 +358,8 @@ fn branches_tell_their_kind() {
 fn a_jump_from_the_slot_is_of_the_kind_of_its_page() {
     const BRAAZ_X1: u32 = 0xd61f_083f;
     for (pads, kind) in [
-        (LandingPads::Required, btype::JUMP),
-        (LandingPads::Optional, btype::ANY_JUMP),
+        (PADS_REQUIRED, btype::JUMP),
+        (PADS_OPTIONAL, btype::ANY_JUMP),
     ] {
         let (mut regs, mut task) = (regs(), task());
         task.landing_pads = pads;
@@ -340,7 +375,7 @@ fn a_jump_from_the_slot_is_of_the_kind_of_its_page() {
 fn the_slot_does_not_ask_for_landing_pads_that_the_site_need_not_have() {
     let (mut regs, mut task) = (regs(), task());
     regs.set_btype(btype::CALL);
-    task.landing_pads = LandingPads::Optional;
+    task.landing_pads = PADS_OPTIONAL;
     let _ = step(PACIASP, &mut regs, &mut task, |regs, _| {
         assert_eq!(regs.btype(), btype::NONE);
         regs.pc += 4;

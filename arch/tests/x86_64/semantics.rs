@@ -269,7 +269,7 @@ fn pushed_flags_do_not_show_what_pushf_hides() {
         Simulated::Done
     );
     assert_eq!(word(&task, 0x78), 0x202 | flags::TF);
-    assert!(Backend::is_single_stepped(&regs, &task));
+    assert!(Backend::trap_after(&mut regs, &task));
 }
 
 #[test]
