@@ -3,7 +3,8 @@
 //! What can be seen from outside: `/sys/kernel/debug/uprobes/`.
 //!
 //! - `implementation`: which implementation the kernel was built with;
-//! - `probes`: a line for each uprobe: inode, offset, semaphore, kind and number of consumers.
+//! - `probes`: a line for each uprobe: inode, offset, semaphore, kind and number of consumers;
+//! - `text_changes`: how many changes of text were made in place, how many apart.
 
 use core::ptr;
 
@@ -13,6 +14,7 @@ use kernel::prelude::*;
 use kernel::str::CStr;
 
 use crate::sync::TasksTrace;
+use crate::text;
 use crate::uprobe;
 
 use uprobes_bindings as c;
@@ -37,6 +39,7 @@ const fn ops(
 
 static IMPLEMENTATION: FileOps = ops(open_implementation);
 static PROBES: FileOps = ops(open_probes);
+static TEXT_CHANGES: FileOps = ops(open_text_changes);
 
 unsafe extern "C" fn open_implementation(
     _inode: *mut bindings::inode,
@@ -49,6 +52,26 @@ unsafe extern "C" fn open_implementation(
 unsafe extern "C" fn open_probes(_inode: *mut bindings::inode, file: *mut bindings::file) -> c_int {
     // SAFETY: called by the VFS with a valid file.
     unsafe { bindings::single_open(file, Some(show_probes), ptr::null_mut()) }
+}
+
+unsafe extern "C" fn open_text_changes(
+    _inode: *mut bindings::inode,
+    file: *mut bindings::file,
+) -> c_int {
+    // SAFETY: called by the VFS with a valid file.
+    unsafe { bindings::single_open(file, Some(show_text_changes), ptr::null_mut()) }
+}
+
+unsafe extern "C" fn show_text_changes(m: *mut bindings::seq_file, _: *mut c_void) -> c_int {
+    // SAFETY: called by seq_file with itself.
+    let m = unsafe { kernel::seq_file::SeqFile::from_raw(m) };
+    kernel::seq_print!(
+        m,
+        "in-place {}\napart {}\n",
+        text::IN_PLACE.get(),
+        text::APART.get()
+    );
+    0
 }
 
 unsafe extern "C" fn show_implementation(m: *mut bindings::seq_file, _: *mut c_void) -> c_int {
@@ -112,4 +135,5 @@ pub(crate) fn init() {
     let dir = unsafe { bindings::debugfs_create_dir(c"uprobes".as_ptr().cast(), ptr::null_mut()) };
     create(dir, c"implementation", &IMPLEMENTATION);
     create(dir, c"probes", &PROBES);
+    create(dir, c"text_changes", &TEXT_CHANGES);
 }

@@ -636,18 +636,18 @@ __rust_helper void rust_helper_uprobes_seq_puts(struct seq_file *m, const char *
 	seq_puts(m, s);
 }
 
+#ifdef CONFIG_X86
+#include <asm/debugreg.h>
+#include <asm/elf.h>
+#include <asm/mmu_context.h>
+#include <asm/prctl.h>
+
 __rust_helper bool rust_helper_uprobes_syscalls_watched(void)
 {
 	return current_thread_info()->syscall_work &
 	       (SYSCALL_WORK_SYSCALL_TRACE | SYSCALL_WORK_SYSCALL_EMU |
 		SYSCALL_WORK_SYSCALL_USER_DISPATCH);
 }
-
-#ifdef CONFIG_X86
-#include <asm/debugreg.h>
-#include <asm/elf.h>
-#include <asm/mmu_context.h>
-#include <asm/prctl.h>
 
 __rust_helper bool rust_helper_uprobes_is_64bit_mm(struct mm_struct *mm)
 {

@@ -23,6 +23,7 @@ use crate::sync::{MmapWrite, TasksTrace};
 use crate::task::{self, Progress, Utask};
 use crate::text;
 use crate::uprobe::{self, Insn, Uprobe};
+use crate::user;
 
 /// Registers of the instruction set.
 pub(crate) type Regs = <Isa as Arch>::Regs;
@@ -50,9 +51,8 @@ fn current_mm() -> *mut bindings::mm_struct {
 /// Sends `signal` to the current task.
 pub(crate) fn send(signal: Signal, regs: &mut Regs) {
     match signal {
+        Signal::ForcedTrap => isa::send_breakpoint_trap(regs),
         // SAFETY: an FFI call about the current task.
-        Signal::ForcedTrap => unsafe { bindings::force_sig(bindings::SIGTRAP as c_int) },
-        // SAFETY: as above.
         Signal::ForcedIll => unsafe { bindings::force_sig(bindings::SIGILL as c_int) },
         Signal::Trap => isa::send_step_trap(regs),
     }
@@ -162,15 +162,9 @@ fn trap_at(lock: &MmapRead, vaddr: u64) -> bool {
     let Some(there) = bytes.get_mut(..Isa::SWBP.len()) else {
         return false;
     };
-    // SAFETY: `there` has the length given.
-    let failed = unsafe {
-        c::uprobes_copy_from_user_inatomic(
-            there.as_mut_ptr().cast(),
-            vaddr as usize as *const _,
-            there.len(),
-        )
-    };
-    if failed != 0 && text::peek(lock.0, vaddr & PAGE_MASK, vaddr, there).is_err() {
+    if user::peek(vaddr, there).is_err()
+        && text::peek(lock.0, vaddr & PAGE_MASK, vaddr, there).is_err()
+    {
         return false;
     }
     Isa::is_trap_insn(there)
@@ -283,7 +277,7 @@ impl<'g> Hit for Current<'g> {
         let Some(utask) = &mut self.utask else {
             return;
         };
-        // For `is_uprobe_at_func_entry`; nothing but this module looks at it.
+        // For `is_uprobe_at_func_entry` (x86_64); nothing else looks at it.
         utask.c.auprobe = uprobe.as_raw().cast();
         let mut request = Request {
             utask,
@@ -595,11 +589,4 @@ pub(crate) unsafe extern "C" fn uprobe_get_trap_addr(regs: *mut bindings::pt_reg
     }
     // SAFETY: by contract.
     Isa::ip(unsafe { &*regs.cast::<Regs>() }) as c_ulong
-}
-
-/// The bytes of the instruction whose handlers the current task is running, if it is.
-pub(crate) fn instruction_being_handled() -> Option<[u8; MAX_INSN_BYTES]> {
-    let uprobe = NonNull::new(task::current()?.c.auprobe.cast::<Uprobe>())?;
-    // SAFETY: set by `run_consumers` for as long as the uprobe is valid.
-    unsafe { uprobe.as_ref() }.code().map(|code| code.bytes)
 }

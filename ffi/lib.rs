@@ -26,6 +26,7 @@ mod sync;
 mod task;
 mod text;
 mod uprobe;
+mod user;
 mod xol;
 
 use kernel::prelude::*;

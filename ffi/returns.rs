@@ -16,7 +16,7 @@ use uprobes_core::hprobe::HprobeState;
 use uprobes_core::returns::{LeftBehind, ReturnConsumer, ReturnInstance, MAX_DEPTH};
 
 use crate::hit::{self, Regs};
-use crate::isa::{Isa, Task};
+use crate::isa::{self, Isa, Task};
 use crate::mm::{MmState, PAGE_SIZE};
 use crate::sync::{Lease, TasksTrace};
 use crate::task::{self, Returns, Utask};
@@ -92,8 +92,7 @@ fn is_trampoline(address: u64, trampoline: u64, regs: &Regs) -> bool {
 /// while somebody watches the task's system calls, who must not see one that the program does not
 /// make.
 fn entrance(trampoline: u64, regs: &Regs) -> u64 {
-    // SAFETY: an FFI call about the current task.
-    if unsafe { c::uprobes_syscalls_watched() } {
+    if isa::are_system_calls_watched() {
         trampoline + Isa::trampoline_trap(Isa::bitness(regs))
     } else {
         trampoline
@@ -130,7 +129,10 @@ fn settle(
             FrameCheck::Call | FrameCheck::ChainCall => Isa::is_frame_alive(stack, check, regs),
         },
         |stack| {
-            if stack == frame && check == FrameCheck::Call {
+            // The call has overwritten the return address of the frame that was there before, if
+            // frames have it in memory. Else that may be a caller without a frame of its own,
+            // which keeps its return address in a register.
+            if stack == frame && check == FrameCheck::Call && Isa::return_slot(stack).is_some() {
                 LeftBehind::Gone
             } else {
                 left_behind(stack, trampoline, regs)

@@ -2,9 +2,17 @@
 
 //! Changing the text of one process.
 //!
-//! The process gets a private copy of the page, as if it had written to it itself; the copy is
-//! changed while it is unmapped, so that no CPU sees half an instruction. When the last change of
-//! a page is undone and the copy equals the file's page again, the copy is given up.
+//! The process gets a private copy of the page, as if it had written to it itself. The copy is
+//! changed in one of two ways, of which the ISA says what is legal ([`Arch::patch`]):
+//!
+//! - in place, by a store of the whole instruction, while other CPUs may be executing it;
+//! - apart, while the page is not mapped, so that no CPU can fetch from it. One that tries to,
+//!   faults, waits for the lock of the page table, and fetches anew. It is the cheapest way where
+//!   the first is not legal: the CPUs that run the process have a translation taken away; all
+//!   others, which stopping the machine would stop too, notice nothing.
+//!
+//! When the last change of a page is undone and the copy equals the file's page again, the copy
+//! is given up.
 
 use core::ptr;
 
@@ -12,10 +20,11 @@ use kernel::bindings;
 use kernel::sync::barrier::{smp_mb, Write};
 
 use uprobes_bindings as c;
-use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
+use uprobes_core::arch::{Arch, Patch, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
+use uprobes_core::sys::{Atomic, Relaxed};
 
-use crate::isa::Isa;
+use crate::isa::{self, Isa};
 use crate::mm::{Vma, PAGE_MASK, PAGE_SIZE};
 
 /// A page of memory, mapped into the kernel for as long as the value lives.
@@ -67,8 +76,32 @@ pub(crate) unsafe fn copy_to_page(page: *mut bindings::page, addr: u64, from: &[
     unsafe { ptr::copy_nonoverlapping(from.as_ptr(), map.0.add(start), len) };
 }
 
-/// As [`copy_to_page`], but leaves bytes that are right already alone: a page from which a CPU
-/// executes is not written without need.
+/// As [`copy_to_page`], for code that CPUs are to execute.
+///
+/// # Safety
+///
+/// As [`copy_to_page`].
+pub(crate) unsafe fn copy_code_to_page(page: *mut bindings::page, addr: u64, from: &[u8]) {
+    let start = (addr & !PAGE_MASK) as usize;
+    let len = from.len().min(PAGE_SIZE as usize - start);
+    // SAFETY: by contract.
+    let map = unsafe { Mapped::new(page) };
+    // SAFETY: `start + len` is within the page. An instruction whose size is that of an aligned
+    // word is stored as one.
+    unsafe {
+        let to = map.0.add(start);
+        match <[u8; 4]>::try_from(from) {
+            Ok(word) if len == 4 && start % 4 == 0 => {
+                to.cast::<u32>().write_volatile(u32::from_ne_bytes(word));
+            }
+            _ => ptr::copy_nonoverlapping(from.as_ptr(), to, len),
+        }
+        isa::code_written(to, len);
+    }
+}
+
+/// As [`copy_code_to_page`], but leaves bytes that are right already alone: a page from which a
+/// CPU executes is not written without need.
 ///
 /// # Safety
 ///
@@ -84,8 +117,26 @@ pub(crate) unsafe fn update_page(page: *mut bindings::page, addr: u64, from: &[u
     }
     // SAFETY: by contract.
     unsafe {
-        copy_to_page(page, addr, from);
-        c::uprobes_flush_dcache_page(page);
+        copy_code_to_page(page, addr, from);
+    }
+}
+
+/// How many changes were made in one way, for all to see.
+pub(crate) struct Count(Atomic<u64>);
+
+/// Changes in place.
+pub(crate) static IN_PLACE: Count = Count(Atomic::new(0));
+/// Changes of pages that were not mapped meanwhile.
+pub(crate) static APART: Count = Count(Atomic::new(0));
+
+impl Count {
+    fn add(&self) {
+        self.0.fetch_add(1, Relaxed);
+    }
+
+    /// How many there were since the kernel was booted.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
     }
 }
 
@@ -232,7 +283,14 @@ pub(crate) fn write(
             return Ok(Outcome::NotOurs);
         }
 
-        match attempt(vma, &page, vaddr, bytes, purpose) {
+        let old = there.get(..bytes.len()).unwrap_or_default();
+        let change = Change {
+            vaddr,
+            bytes,
+            purpose,
+            how: Isa::patch(old, bytes),
+        };
+        match attempt(vma, &page, &change) {
             Attempt::Done { collapse } => {
                 drop(page);
                 if collapse {
@@ -316,7 +374,16 @@ impl Drop for PageRef {
     }
 }
 
-fn attempt(vma: &Vma<'_>, page: &PageRef, vaddr: u64, bytes: &[u8], purpose: Purpose) -> Attempt {
+/// What is to be changed, and how.
+struct Change<'b> {
+    vaddr: u64,
+    bytes: &'b [u8],
+    purpose: Purpose,
+    how: Patch,
+}
+
+fn attempt(vma: &Vma<'_>, page: &PageRef, change: &Change<'_>) -> Attempt {
+    let (vaddr, purpose) = (change.vaddr, change.purpose);
     let page_addr = (vaddr & PAGE_MASK) as usize;
     let mut range = bindings::mmu_notifier_range::default();
 
@@ -340,7 +407,7 @@ fn attempt(vma: &Vma<'_>, page: &PageRef, vaddr: u64, bytes: &[u8], purpose: Pur
         Attempt::Again
     } else {
         let attempt = if walk.page == page.0 {
-            write_locked(vma, &mut walk, page, vaddr, bytes, purpose)
+            write_locked(vma, &mut walk, page, change)
         } else {
             Attempt::Again
         };
@@ -361,10 +428,9 @@ fn write_locked(
     vma: &Vma<'_>,
     walk: &mut c::folio_walk,
     page: &PageRef,
-    vaddr: u64,
-    bytes: &[u8],
-    purpose: Purpose,
+    change: &Change<'_>,
 ) -> Attempt {
+    let (vaddr, bytes) = (change.vaddr, change.bytes);
     let page_addr = (vaddr & PAGE_MASK) as usize;
     let folio = page.folio();
 
@@ -380,12 +446,24 @@ fn write_locked(
             return Attempt::BreakCow;
         }
 
+        if change.how == Patch::InPlace {
+            copy_code_to_page(page.0, vaddr, bytes);
+            bindings::folio_mark_dirty(folio);
+            IN_PLACE.add();
+            // Whether the page can be given up is seen for sure only when nobody can write to it.
+            if change.purpose == Purpose::Install || equals_file(vma, vaddr, page).is_none() {
+                return Attempt::Done { collapse: false };
+            }
+        }
         c::uprobes_flush_cache_page(vma.as_ptr(), page_addr, walk);
         c::uprobes_ptep_clear_flush(vma.as_ptr(), page_addr, walk);
-        copy_to_page(page.0, vaddr, bytes);
+        if change.how == Patch::Apart {
+            copy_code_to_page(page.0, vaddr, bytes);
+            APART.add();
+        }
     }
 
-    if purpose == Purpose::Remove {
+    if change.purpose == Purpose::Remove {
         if let Some(collapse) = equals_file(vma, vaddr, page) {
             // SAFETY: as above; the entry is clear and stays so, the next access maps the file's
             // page. The mapping's own reference of the folio is put.

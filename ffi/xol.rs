@@ -129,7 +129,7 @@ impl Xol {
             KBox::from_raw(area)
         };
         // SAFETY: the page is the area's own.
-        unsafe { text::copy_to_page(page, 0, Isa::trampoline(Isa::bitness(regs))) };
+        unsafe { text::copy_code_to_page(page, 0, Isa::trampoline(Isa::bitness(regs))) };
         Ok(area)
     }
 
@@ -283,8 +283,12 @@ unsafe fn install(mm: *mut bindings::mm_struct, at: u64) -> Result<u64, Errno> {
     if vaddr as u64 % PAGE_SIZE != 0 {
         return Err(Errno::from_ret(vaddr as i32));
     }
-    let vm_flags =
-        flags::EXEC | flags::MAYEXEC | flags::DONTCOPY | flags::IO | c::UPROBES_VM_SEALED_SYSMAP;
+    let vm_flags = flags::EXEC
+        | flags::MAYEXEC
+        | flags::DONTCOPY
+        | flags::IO
+        | c::UPROBES_VM_SEALED_SYSMAP
+        | isa::xol_flags();
     // SAFETY: by contract.
     let vma = unsafe {
         bindings::_install_special_mapping(mm, vaddr, PAGE_SIZE as usize, vm_flags, &MAPPING.0)

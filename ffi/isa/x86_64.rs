@@ -5,7 +5,7 @@
 
 use core::cell::UnsafeCell;
 use core::mem::{offset_of, size_of};
-use core::ptr;
+use core::ptr::{self, NonNull};
 
 use kernel::bindings;
 use kernel::error::to_result;
@@ -21,9 +21,15 @@ use uprobes_core::hit::Signal;
 
 use crate::hit;
 use crate::returns;
+use crate::task;
+use crate::uprobe::Uprobe;
+use crate::user;
 
 /// The backend with the kernel's own decoder.
 pub(crate) type Isa = X86_64<KernelDecoder>;
+
+#[cfg(CONFIG_UPROBES_RUST_KUNIT_TEST)]
+pub(crate) use uprobes_arch::x86_64::vectors::VECTORS;
 
 macro_rules! same_offset {
     ($($reg:ident = $field:ident),* $(,)?) => {
@@ -139,21 +145,20 @@ impl Task {
 
     /// Reads a word of user memory if it is there; never sleeps.
     pub(crate) fn peek_word(addr: u64, bitness: Bitness) -> Option<u64> {
-        let mut word = 0u64;
+        let mut word = [0; 8];
         let len = match bitness {
             Bitness::Bits64 => 8,
             Bitness::Bits32 => 4,
         };
-        // SAFETY: `word` has eight bytes.
-        let failed = unsafe {
-            c::uprobes_copy_from_user_inatomic(
-                (&raw mut word).cast(),
-                ptr::without_provenance::<c_void>(addr as usize),
-                len,
-            )
-        };
-        (failed == 0).then_some(word)
+        user::peek(addr, word.get_mut(..len)?).ok()?;
+        Some(u64::from_le_bytes(word))
     }
+}
+
+/// Sends the trap of a breakpoint that is not ours, as the exception would.
+pub(crate) fn send_breakpoint_trap(_regs: &mut PtRegs) {
+    // SAFETY: an FFI call about the current task.
+    unsafe { bindings::force_sig(bindings::SIGTRAP as c_int) };
 }
 
 /// Sends the trap of a single-stepped program, as the exception would.
@@ -165,61 +170,56 @@ pub(crate) fn send_step_trap(regs: &mut PtRegs) {
     }
 }
 
+/// Whether somebody watches the system calls of the current task.
+#[inline]
+pub(crate) fn are_system_calls_watched() -> bool {
+    // SAFETY: an FFI call about the current task.
+    unsafe { c::uprobes_syscalls_watched() }
+}
+
+/// Flags of the mapping of the XOL area, besides those of every ISA.
+pub(crate) fn xol_flags() -> bindings::vm_flags_t {
+    0
+}
+
+/// Code was written through a mapping of the kernel: nothing to do where caches are coherent.
+///
+/// # Safety
+///
+/// `start` is valid for reads of `len` bytes.
+#[inline]
+pub(crate) unsafe fn code_written(_start: *const u8, _len: usize) {}
+
 /// Makes the system call that `regs` describe. The backend asks for none, it steps them.
 pub(crate) fn system_call(_regs: &mut PtRegs) {}
 
-fn user(addr: u64) -> *mut c_void {
-    ptr::without_provenance_mut(addr as usize)
-}
-
-fn done(ret: c_int) -> Result<(), Fault> {
-    if ret == 0 {
-        Ok(())
-    } else {
-        Err(Fault)
-    }
-}
-
 impl UserTask for Task {
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        // SAFETY: `buf` has the length given; user addresses are checked by the callee.
-        let left =
-            unsafe { c::uprobes_copy_from_user(buf.as_mut_ptr().cast(), user(addr), buf.len()) };
-        done(c_int::from(left != 0))
+        user::read(addr, buf)
     }
 
     fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Fault> {
-        // SAFETY: as in `read`.
-        let left = unsafe { c::uprobes_copy_to_user(user(addr), buf.as_ptr().cast(), buf.len()) };
-        done(c_int::from(left != 0))
+        user::write(addr, buf)
     }
 
     #[inline]
     fn read_u64(&mut self, addr: u64) -> Result<u64, Fault> {
-        let mut value = 0;
-        // SAFETY: user addresses are checked by the callee.
-        done(unsafe { c::uprobes_get_user_u64(&mut value, user(addr).cast()) })?;
-        Ok(value)
+        user::read_u64(addr)
     }
 
     #[inline]
     fn write_u64(&mut self, addr: u64, value: u64) -> Result<(), Fault> {
-        // SAFETY: as in `read_u64`.
-        done(unsafe { c::uprobes_put_user_u64(value, user(addr).cast()) })
+        user::write_u64(addr, value)
     }
 
     #[inline]
     fn read_u32(&mut self, addr: u64) -> Result<u32, Fault> {
-        let mut value = 0;
-        // SAFETY: as in `read_u64`.
-        done(unsafe { c::uprobes_get_user_u32(&mut value, user(addr).cast()) })?;
-        Ok(value)
+        user::read_u32(addr)
     }
 
     #[inline]
     fn write_u32(&mut self, addr: u64, value: u32) -> Result<(), Fault> {
-        // SAFETY: as in `read_u64`.
-        done(unsafe { c::uprobes_put_user_u32(value, user(addr).cast()) })
+        user::write_u32(addr, value)
     }
 
     #[inline]
@@ -255,7 +255,7 @@ impl UserTask for Task {
             return Ok(());
         }
         // SAFETY: an FFI call about the current task.
-        done(unsafe { bindings::shstk_update_last_frame(addr as c_ulong) })
+        user::done(unsafe { bindings::shstk_update_last_frame(addr as c_ulong) })
     }
 
     #[inline]
@@ -349,7 +349,14 @@ pub(crate) unsafe fn init() -> Result {
 pub(crate) unsafe extern "C" fn is_uprobe_at_func_entry(regs: *mut bindings::pt_regs) -> bool {
     // SAFETY: by contract; `PtRegs` is laid out as `pt_regs`.
     let bitness = Isa::bitness(unsafe { &*regs.cast::<PtRegs>() });
-    hit::instruction_being_handled().is_some_and(|bytes| Isa::is_function_entry(&bytes, bitness))
+    instruction_being_handled().is_some_and(|bytes| Isa::is_function_entry(&bytes, bitness))
+}
+
+/// The bytes of the instruction whose handlers the current task is running, if it is.
+fn instruction_being_handled() -> Option<[u8; MAX_INSN_BYTES]> {
+    let uprobe = NonNull::new(task::current()?.c.auprobe.cast::<Uprobe>())?;
+    // SAFETY: set before the handlers run, for as long as the uprobe is valid.
+    unsafe { uprobe.as_ref() }.code().map(|code| code.bytes)
 }
 
 /// The `uretprobe` system call: a function has returned to the trampoline.
