@@ -2,10 +2,13 @@
 
 //! Breakpoints that a debugger has put where a probe is.
 //!
-//! Both are one and the same byte in memory, so who wants what is kept apart here: a debugger that
-//! reads a probed place sees what the file has, or its own breakpoint; when it writes there, its
+//! There is room for one of them, so who wants what is kept apart here: a debugger that reads a
+//! probed place sees what the file has, or its own breakpoint; when it writes there, its
 //! breakpoint comes or goes while ours stays. A hit first runs the handlers and then traps to the
 //! debugger as it would have without us.
+//!
+//! The debugger's breakpoint may be the very instruction that ours is (x86_64), or another one,
+//! whose trap does not lead to us (arm64).
 
 use core::cell::UnsafeCell;
 use core::ptr::{self, NonNull};
@@ -16,17 +19,30 @@ use kernel::ffi::{c_int, c_ulong};
 use kernel::prelude::*;
 
 use uprobes_bindings as c;
-use uprobes_core::arch::Arch;
+use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 use uprobes_core::sys::{Atomic, Relaxed};
 
-use crate::isa::Isa;
+use crate::isa::{self, Isa};
 use crate::mm::{self, MmState, Vma};
 use crate::sync::{SpinLock, TasksTrace};
 use crate::uprobe::{self, Code, Uprobe};
 
+/// A breakpoint of a debugger: as many bytes as ours has, zeroes behind.
+pub(crate) type TrapBytes = [u8; MAX_INSN_BYTES];
+
 struct Trap {
     next: *mut Trap,
     vaddr: u64,
+    bytes: TrapBytes,
+}
+
+/// The breakpoint at the start of `memory`.
+fn trap_bytes(memory: &[u8]) -> TrapBytes {
+    let mut bytes = TrapBytes::default();
+    for (to, from) in bytes.iter_mut().zip(memory).take(Isa::SWBP.len()) {
+        *to = *from;
+    }
+    bytes
 }
 
 /// Breakpoints of debuggers that are noted in an address space. A program can write as many into
@@ -34,9 +50,10 @@ struct Trap {
 const MAX_TRAPS: u32 = 1024;
 
 impl Trap {
-    fn new(vaddr: u64) -> Option<KBox<Self>> {
+    fn new(vaddr: u64, bytes: TrapBytes) -> Option<KBox<Self>> {
         let next = ptr::null_mut();
-        KBox::new(Self { next, vaddr }, GFP_KERNEL_ACCOUNT).ok()
+        let trap = Self { next, vaddr, bytes };
+        KBox::new(trap, GFP_KERNEL_ACCOUNT).ok()
     }
 }
 
@@ -89,18 +106,23 @@ impl DebuggerTraps {
 
     #[cold]
     fn search(&self, vaddr: u64) -> bool {
+        self.bytes_at(vaddr).is_some()
+    }
+
+    /// The breakpoint that a debugger has at `vaddr`.
+    pub(crate) fn bytes_at(&self, vaddr: u64) -> Option<TrapBytes> {
         let _guard = self.lock.lock();
         // SAFETY: locked.
-        unsafe { !(*self.link(vaddr)).is_null() }
+        unsafe { (*self.link(vaddr)).as_ref() }.map(|trap| trap.bytes)
     }
 
     /// Notes a breakpoint. May sleep. Without memory, or if there are [`MAX_TRAPS`], it goes
     /// unnoticed: the probe wins then.
-    pub(crate) fn insert(&self, vaddr: u64) {
+    pub(crate) fn insert(&self, vaddr: u64, bytes: TrapBytes) {
         if self.len.load(Relaxed) >= MAX_TRAPS {
             return;
         }
-        let Some(trap) = Trap::new(vaddr) else {
+        let Some(trap) = Trap::new(vaddr, bytes) else {
             return;
         };
         let guard = self.lock.lock();
@@ -192,12 +214,12 @@ impl DebuggerTraps {
         let mut trap = unsafe { *parent.head.get() };
         while !trap.is_null() {
             // SAFETY: a trap of the list.
-            let vaddr = unsafe {
-                let vaddr = (*trap).vaddr;
+            let (vaddr, bytes) = unsafe {
+                let copied = ((*trap).vaddr, (*trap).bytes);
                 trap = (*trap).next;
-                vaddr
+                copied
             };
-            let Some(mut copy) = Trap::new(vaddr) else {
+            let Some(mut copy) = Trap::new(vaddr, bytes) else {
                 return;
             };
             // SAFETY: nobody else knows this list yet; it owns the trap from now on.
@@ -275,7 +297,7 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
         if let Some(state) = unsafe { MmState::get(vma.mm()) } {
             state.debugger.remove_those(start..start + len, |vaddr| {
                 let at = (vaddr - start) as usize;
-                !memory.get(at..).is_some_and(Isa::is_swbp)
+                !memory.get(at..).is_some_and(Isa::is_trap_insn)
             });
         }
     }
@@ -311,11 +333,9 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
         };
         if write {
             written(uprobe, code, &vma, memory);
-        } else if Isa::is_swbp(memory) && !state.debugger.contains(vaddr) {
-            let original = code.bytes.iter();
-            copy.iter_mut()
-                .zip(original)
-                .for_each(|(to, from)| *to = *from);
+        } else if Isa::is_swbp(memory) {
+            let shown = state.debugger.bytes_at(vaddr).unwrap_or(code.bytes);
+            copy.iter_mut().zip(shown).for_each(|(to, from)| *to = from);
         }
     }
 }
@@ -327,10 +347,10 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
 fn note_write(vma: &Vma<'_>, start: u64, memory: &[u8]) {
     let places = (start..).zip(memory.windows(Isa::SWBP.len()));
     for (vaddr, bytes) in places.filter(|(vaddr, _)| vaddr % Isa::INSN_ALIGN == 0) {
-        if Isa::is_swbp(bytes) {
+        if Isa::is_trap_insn(bytes) {
             // SAFETY: the address space is in use: it is locked.
             if let Ok(state) = unsafe { MmState::get_or_make(vma.mm()) } {
-                state.debugger.insert(vaddr);
+                state.debugger.insert(vaddr, trap_bytes(bytes));
             }
         // SAFETY: as above.
         } else if let Some(state) = unsafe { MmState::get(vma.mm()) } {
@@ -341,9 +361,15 @@ fn note_write(vma: &Vma<'_>, start: u64, memory: &[u8]) {
 
 /// A debugger has written `memory` at a probed place, if the mapping is code.
 fn written(uprobe: &Uprobe, code: &Code, vma: &Vma<'_>, memory: &mut [u8]) {
-    if vma.wants_probes() && code.bytes.starts_with(memory) && uprobe.consumers.any_wants(vma.mm())
+    // It has taken its own breakpoint away, not ours; or it has put another one in the place of
+    // ours, which does for both.
+    let other = Isa::is_trap_insn(memory) && !Isa::is_swbp(memory);
+    if vma.wants_probes()
+        && (other || code.bytes.starts_with(memory))
+        && uprobe.consumers.any_wants(vma.mm())
     {
-        // It has taken its own breakpoint away, not ours.
         memory.copy_from_slice(Isa::SWBP);
+        // SAFETY: a slice in memory of the kernel.
+        unsafe { isa::code_written(memory.as_ptr(), memory.len()) };
     }
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! KUnit suites of what cannot be tested outside of the kernel: its instruction decoder behind
-//! [`Decode`](uprobes_arch::x86_64::Decode), the life of uprobes between the index, the worker and
-//! the grace periods, and lists that are kept in place.
+//! KUnit suites of what cannot be tested outside of the kernel: the backend as it is built here,
+//! with the kernel's instruction decoder if it needs one, the life of uprobes between the index,
+//! the worker and the grace periods, and lists that are kept in place.
 
 use kernel::macros::kunit_tests;
 
@@ -14,21 +14,13 @@ mod tests {
     use kernel::bindings;
     use kernel::prelude::*;
 
-    use uprobes_core::arch::{Arch, Bitness, MAX_INSN_BYTES};
-    use uprobes_core::errno::Errno;
+    use uprobes_arch::vectors::Verdict;
+    use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 
     use crate::debugger::DebuggerTraps;
-    use crate::isa::Isa;
+    use crate::isa::{self, Isa};
     use crate::sync::TasksTrace;
     use crate::uprobe::{self, UprobeRef};
-
-    fn analyze(code: &[u8]) -> Result<(u8, bool), Errno> {
-        let mut bytes = [0; MAX_INSN_BYTES];
-        if let Some(there) = bytes.get_mut(..code.len()) {
-            there.copy_from_slice(code);
-        }
-        Isa::analyze(&bytes, Bitness::Bits64).map(|a| (a.len, a.simulated))
-    }
 
     /// An inode that nobody has; the index never looks into it.
     fn inode(n: usize) -> *mut bindings::inode {
@@ -36,29 +28,26 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_decoder_knows_lengths() {
-        assert!(analyze(&[0x90]) == Ok((1, true)));
-        assert!(analyze(&[0x48, 0x89, 0xe5]) == Ok((3, true)));
-        assert!(analyze(&[0xf3, 0x0f, 0x1e, 0xfa]) == Ok((4, true)));
-        assert!(analyze(&[0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0]) == Ok((10, true)));
-        // lock add %eax,(%rdi)
-        assert!(analyze(&[0xf0, 0x01, 0x07]) == Ok((3, false)));
-    }
-
-    #[test]
-    fn vector_instructions_are_not_taken_for_branches() {
-        // vpcmpeqb %xmm1,%xmm0,%xmm0: opcode 74 is jz in the one-byte map only.
-        assert!(analyze(&[0xc5, 0xf9, 0x74, 0xc1]) == Ok((4, false)));
-        // vzeroupper: opcode 77.
-        assert!(analyze(&[0xc5, 0xf8, 0x77]) == Ok((3, false)));
-    }
-
-    #[test]
-    fn what_cannot_be_probed_is_refused() {
-        // in (%dx),%al; hlt; int $0x80
-        assert!(analyze(&[0xec]) == Err(Errno::ENOTSUPP));
-        assert!(analyze(&[0xf4]) == Err(Errno::ENOTSUPP));
-        assert!(analyze(&[0xcd, 0x80]) == Err(Errno::ENOTSUPP));
+    fn vectors_get_their_verdicts() {
+        for vector in isa::VECTORS {
+            let found = Isa::analyze(&vector.padded(), vector.bitness);
+            let verdict = match found {
+                Err(errno) => Verdict::Refused(errno),
+                Ok(analysis) if analysis.simulated => Verdict::Simulated,
+                Ok(_) => Verdict::Stepped,
+            };
+            let len_is_right = match found {
+                Err(_) => true,
+                Ok(analysis) => {
+                    // What is more than an instruction is about what follows it.
+                    usize::from(analysis.len) <= vector.code.len()
+                }
+            };
+            if verdict != vector.verdict || !len_is_right {
+                pr_err!("{}: {:?}\n", vector.text, verdict);
+            }
+            assert!(verdict == vector.verdict && len_is_right);
+        }
     }
 
     #[test]
@@ -114,10 +103,12 @@ mod tests {
         };
         if let (Ok(parent), Ok(child)) = (make(), make()) {
             assert!(!parent.contains(5));
-            parent.insert(5);
-            parent.insert(5);
-            parent.insert(7);
+            let (one, other) = ([1; MAX_INSN_BYTES], [2; MAX_INSN_BYTES]);
+            parent.insert(5, one);
+            parent.insert(5, other);
+            parent.insert(7, other);
             child.inherit(&parent);
+            assert!(child.bytes_at(5) == Some(one) && child.bytes_at(7) == Some(other));
             assert!(parent.remove(5));
             assert!(!parent.remove(5));
             assert!(!parent.contains(5) && parent.contains(7));

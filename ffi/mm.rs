@@ -325,7 +325,15 @@ pub(crate) fn install(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<Outc
     // The breakpoint can be hit as soon as it is there.
     set_has_uprobes(mm);
     let counted = state.semaphores.acquire(uprobe, mm)?;
-    let written = text::write(vma, vaddr, Isa::SWBP, code.insn_bytes(), Purpose::Install);
+    let mut written = text::write(vma, vaddr, Isa::SWBP, code.insn_bytes(), Purpose::Install);
+    if let (Ok(Outcome::NotOurs), Some(trap)) = (written, state.debugger.bytes_at(vaddr)) {
+        // A debugger's breakpoint that is another instruction than ours, which does for both.
+        let trap = trap.get(..Isa::SWBP.len()).unwrap_or_default();
+        written = match text::write(vma, vaddr, Isa::SWBP, trap, Purpose::Install) {
+            Ok(Outcome::Written) => Ok(Outcome::AsWanted),
+            other => other,
+        };
+    }
     match written {
         // There was no breakpoint, so none of a debugger either.
         Ok(Outcome::Written) => drop(state.debugger.remove(vaddr)),
@@ -354,17 +362,17 @@ pub(crate) fn remove(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), E
     };
     // SAFETY: the address space is in use: it is locked.
     let state = unsafe { MmState::get(vma.mm()) };
-    if state.is_some_and(|state| state.debugger.contains(vaddr)) {
-        // The byte is a debugger's breakpoint too, which stays.
-        state.inspect(|state| state.semaphores.release(uprobe, vma.mm()));
-        return Ok(());
-    }
-    let original = code.bytes.get(..Isa::SWBP.len()).ok_or(Errno::EINVAL)?;
-    match text::write(vma, vaddr, original, code.insn_bytes(), Purpose::Remove) {
-        Ok(_) => (),
-        // There is no such page (any more), so no breakpoint in it.
-        Err(Errno::EFAULT) => (),
-        Err(err) => return Err(err),
+    // A debugger's breakpoint stays, be it the same instruction as ours or another one.
+    let debugger = state.and_then(|state| state.debugger.bytes_at(vaddr));
+    let left = debugger.as_ref().unwrap_or(&code.bytes);
+    let left = left.get(..Isa::SWBP.len()).ok_or(Errno::EINVAL)?;
+    if left != Isa::SWBP {
+        match text::write(vma, vaddr, left, code.insn_bytes(), Purpose::Remove) {
+            Ok(_) => (),
+            // There is no such page (any more), so no breakpoint in it.
+            Err(Errno::EFAULT) => (),
+            Err(err) => return Err(err),
+        }
     }
     if let Some(state) = state {
         state.semaphores.release(uprobe, vma.mm());
@@ -394,7 +402,7 @@ pub(crate) fn remove_everywhere(uprobe: &Uprobe, lock: &MmapWrite) -> Result<(),
 fn read_code(uprobe: &Uprobe, vma: &Vma<'_>) -> Result<Code, Errno> {
     let mut bytes = [0; MAX_INSN_BYTES];
     read_file(uprobe.inode(), vma, uprobe.offset(), &mut bytes)?;
-    if Isa::is_trap_insn(&bytes) {
+    if Isa::is_swbp(&bytes) {
         return Err(Errno::ENOTSUPP);
     }
     let analysis = Isa::analyze(&bytes, isa::bitness_of_mm(vma.mm()))?;
