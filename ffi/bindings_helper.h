@@ -30,6 +30,8 @@ OFFSET(file, f_mapping);
 OFFSET(inode, i_mapping);
 OFFSET(inode, i_ino);
 OFFSET(vm_fault, page);
+OFFSET(sigqueue, list);
+OFFSET(sigqueue, info);
 OFFSET(uprobe_consumer, handler);
 OFFSET(uprobe_consumer, ret_handler);
 OFFSET(uprobe_consumer, filter);

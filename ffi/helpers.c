@@ -100,6 +100,31 @@ __rust_helper bool rust_helper_uprobes_fatal_signal_pending(struct task_struct *
 	return __fatal_signal_pending(t);
 }
 
+__rust_helper void rust_helper_uprobes_lock_signals(struct task_struct *t)
+{
+	spin_lock_irq(&t->sighand->siglock);
+}
+
+__rust_helper void rust_helper_uprobes_unlock_signals(struct task_struct *t)
+{
+	spin_unlock_irq(&t->sighand->siglock);
+}
+
+__rust_helper struct list_head *rust_helper_uprobes_pending_signals(struct task_struct *t)
+{
+	return &t->pending.list;
+}
+
+__rust_helper bool rust_helper_uprobes_is_fault(const struct kernel_siginfo *info)
+{
+	return siginfo_layout(info->si_signo, info->si_code) == SIL_FAULT;
+}
+
+__rust_helper void __user **rust_helper_uprobes_fault_address(struct kernel_siginfo *info)
+{
+	return &info->si_addr;
+}
+
 __rust_helper int rust_helper_uprobes_task_work_add(struct task_struct *t,
 						    struct callback_head *work)
 {

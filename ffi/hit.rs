@@ -19,6 +19,7 @@ use uprobes_core::returns::ReturnInstance;
 use crate::isa::{self, Isa, Task};
 use crate::mm::{self, MmState, PAGE_MASK};
 use crate::returns;
+use crate::signals;
 use crate::sync::{MmapWrite, TasksTrace};
 use crate::task::{self, Progress, Utask};
 use crate::text;
@@ -562,7 +563,20 @@ pub(crate) extern "C" fn uprobe_deny_signal() -> bool {
         if c::uprobes_task_sigpending(current) {
             utask.stepping.signal_denied = true;
             c::uprobes_clear_sigpending_flag(current);
-            if c::uprobes_fatal_signal_pending(current) || Isa::xol_was_trapped(&Task::current()) {
+            let task = Task::current();
+            let trapped = Isa::xol_was_trapped(&task);
+            if trapped {
+                let step = utask.stepping.step.assume_init_ref();
+                let (slot, vaddr) = (step.xol_vaddr, step.vaddr);
+                // What is told of the instruction in the slot is about the program's.
+                signals::pending_faults(|faults| {
+                    faults.for_each(|mut fault| fault.relocate(slot, vaddr));
+                });
+                if Isa::xol_was_stopped(&task) {
+                    utask.counted = vaddr;
+                }
+            }
+            if c::uprobes_fatal_signal_pending(current) || trapped {
                 // The instruction has to start over at its own address, where a core dump and the
                 // handler of its fault expect it.
                 utask.stepping.progress = Progress::Aborted;

@@ -88,6 +88,7 @@ as_in_c! {
     file { f_mapping }
     inode { i_mapping, i_ino }
     vm_fault { page }
+    sigqueue { list, info }
     uprobe_consumer { handler, ret_handler, filter, cons_node, id }
     uprobe_task {
         depth,

@@ -22,6 +22,7 @@ mod ref_ctr;
 mod register;
 mod rescan;
 mod returns;
+mod signals;
 mod sync;
 mod task;
 mod text;
