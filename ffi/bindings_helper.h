@@ -6,9 +6,16 @@
 #include <asm/insn.h>
 #include <asm/shstk.h>
 #endif
+#ifdef CONFIG_ARM64
+#include <asm/exception.h>
+#include <asm/traps.h>
+#endif
 
 /* As in rust/bindings/bindings_helper.h: bindgen cannot evaluate the macros. */
 const vm_flags_t RUST_CONST_HELPER_UPROBES_VM_SEALED_SYSMAP = VM_SEALED_SYSMAP;
+#ifdef CONFIG_ARM64
+const vm_flags_t RUST_CONST_HELPER_UPROBES_VM_ARM64_BTI = VM_ARM64_BTI;
+#endif
 const unsigned int RUST_CONST_HELPER_UPROBES_TASK_KILLABLE = TASK_KILLABLE;
 
 /*

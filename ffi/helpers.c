@@ -724,3 +724,87 @@ __rust_helper bool rust_helper_uprobes_user_mode(struct pt_regs *regs)
 	return user_mode(regs);
 }
 #endif
+
+#ifdef CONFIG_ARM64
+#include <asm/cacheflush.h>
+#include <asm/debug-monitors.h>
+#include <asm/exception.h>
+#include <asm/fpsimd.h>
+#include <asm/gcs.h>
+#include <asm/mmu.h>
+
+__rust_helper bool rust_helper_uprobes_is_64bit_mm(struct mm_struct *mm)
+{
+	return !(mm->context.flags & MMCF_AARCH32);
+}
+
+__rust_helper unsigned long rust_helper_uprobes_fault_code(struct task_struct *t)
+{
+	return t->thread.fault_code;
+}
+
+__rust_helper void rust_helper_uprobes_set_fault_code(struct task_struct *t, unsigned long code)
+{
+	t->thread.fault_code = code;
+}
+
+__rust_helper bool rust_helper_uprobes_singlestep_flag(struct task_struct *t)
+{
+	return test_tsk_thread_flag(t, TIF_SINGLESTEP);
+}
+
+__rust_helper void rust_helper_uprobes_set_singlestep_flag(struct task_struct *t, bool on)
+{
+	update_tsk_thread_flag(t, TIF_SINGLESTEP, on);
+}
+
+__rust_helper bool rust_helper_uprobes_breakpoints_suspended(struct task_struct *t)
+{
+	return t->thread.debug.bps_disabled || t->thread.debug.wps_disabled;
+}
+
+__rust_helper bool rust_helper_uprobes_step_suspended(struct task_struct *t)
+{
+	return t->thread.debug.suspended_step;
+}
+
+__rust_helper void rust_helper_uprobes_set_step_suspended(struct task_struct *t, bool on)
+{
+	t->thread.debug.suspended_step = on;
+}
+
+__rust_helper bool rust_helper_uprobes_supports_bti(void)
+{
+	return system_supports_bti();
+}
+
+__rust_helper u32 rust_helper_uprobes_address_bits(void)
+{
+	return vabits_actual;
+}
+
+__rust_helper bool rust_helper_uprobes_gcs_enabled(struct task_struct *t)
+{
+	return task_gcs_el0_enabled(t);
+}
+
+__rust_helper void rust_helper_uprobes_gcs_push(unsigned long value, int *err)
+{
+	push_user_gcs(value, err);
+}
+
+__rust_helper u64 rust_helper_uprobes_gcs_pop(int *err)
+{
+	return pop_user_gcs(err);
+}
+
+__rust_helper void rust_helper_uprobes_gcs_replace(unsigned long value, int *err)
+{
+	put_user_gcs(value, (unsigned long __user *)read_sysreg_s(SYS_GCSPR_EL0), err);
+}
+
+__rust_helper bool rust_helper_uprobes_supports_sme(void)
+{
+	return system_supports_sme();
+}
+#endif

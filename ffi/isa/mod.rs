@@ -2,6 +2,10 @@
 
 //! What only the kernel can do for an instruction set. The one place that asks which it is.
 
+#[cfg(CONFIG_ARM64)]
+#[path = "arm64.rs"]
+mod native;
+
 #[cfg(CONFIG_X86_64)]
 #[path = "x86_64.rs"]
 mod native;
