@@ -230,7 +230,7 @@ impl<'g> Hit for Current<'g> {
     #[inline]
     fn on_return(&mut self) {
         if let Some(state) = self.state {
-            on_return(self.regs, state);
+            on_return(self.regs, state, self.rcu);
         }
     }
 
@@ -333,9 +333,9 @@ impl<'g> Hit for Current<'g> {
 }
 
 /// A function has returned to the trap of the trampoline.
-fn on_return(regs: &mut Regs, state: &MmState) {
+fn on_return(regs: &mut Regs, state: &MmState, rcu: &TasksTrace) {
     if let Some(trampoline) = returns::Trampoline::of(state) {
-        returns::on_return(regs, &trampoline);
+        returns::on_return(regs, &trampoline, rcu);
     }
 }
 

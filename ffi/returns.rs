@@ -334,15 +334,15 @@ fn take_from_others(utask: &mut Utask, state: &MmState, frame: u64) -> Option<*m
 ///
 /// Process context of the task; may sleep.
 #[inline]
-pub(crate) fn on_return(regs: &mut Regs, trampoline: &Trampoline<'_>) {
-    if handle(regs, trampoline).is_none() {
+pub(crate) fn on_return(regs: &mut Regs, trampoline: &Trampoline<'_>, rcu: &TasksTrace) {
+    if handle(regs, trampoline, rcu).is_none() {
         pr_warn_once!("a task went to the return trampoline by itself\n");
         hit::send(Signal::ForcedIll, regs);
     }
 }
 
 #[inline(always)] // Once into the system call, which does little else.
-fn handle(regs: &mut Regs, trampoline: &Trampoline<'_>) -> Option<()> {
+fn handle(regs: &mut Regs, trampoline: &Trampoline<'_>, rcu: &TasksTrace) -> Option<()> {
     let state = trampoline.state;
     // A thread that takes over a fibre may never have hit a probe itself.
     let utask = task::current_or_make()?;
@@ -360,7 +360,7 @@ fn handle(regs: &mut Regs, trampoline: &Trampoline<'_>) -> Option<()> {
         let instance = unsafe { &mut *ri };
         let (chained, frame) = (instance.chained, instance.stack);
         Isa::set_ip(regs, instance.orig_ret_vaddr);
-        run_handlers(instance, regs);
+        run_handlers(instance, regs, rcu);
         // SAFETY: as above; its hold has ended.
         unsafe { recycle(utask, ri) };
         if !chained {
@@ -375,16 +375,15 @@ fn handle(regs: &mut Regs, trampoline: &Trampoline<'_>) -> Option<()> {
 
 /// Calls the return handlers for one instance and ends its hold of the uprobe.
 #[inline]
-fn run_handlers(ri: &mut ReturnInstance, regs: &mut Regs) {
+fn run_handlers(ri: &mut ReturnInstance, regs: &mut Regs, rcu: &TasksTrace) {
     let state = ri.hprobe.state.consume();
     let uprobe = ri.hprobe.uprobe.cast::<Uprobe>();
     if let HprobeState::Leased | HprobeState::Stable = state {
         // SAFETY: leased or counted until `finish` below.
         let uprobe = unsafe { &*uprobe };
-        let rcu = TasksTrace::enter();
         let (func, count) = (ri.func, ri.cons_cnt.max(0) as usize);
         let (first, extra) = (&raw mut ri.consumer, ri.extra_consumers);
-        dispatch_return(uprobe.consumers.iter_rcu(&rcu), func, regs, |id| {
+        dispatch_return(uprobe.consumers.iter_rcu(rcu), func, regs, |id| {
             // SAFETY: there are `count` cookies, the first in the instance; each is lent to one
             // handler at a time.
             (0..count)

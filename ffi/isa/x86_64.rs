@@ -21,6 +21,7 @@ use uprobes_core::hit::Signal;
 
 use crate::hit;
 use crate::returns;
+use crate::sync::TasksTrace;
 use crate::task;
 use crate::uprobe::Uprobe;
 use crate::user;
@@ -375,7 +376,7 @@ pub(crate) unsafe extern "C" fn uprobes_rs_sys_uretprobe(regs: *mut bindings::pt
         .ok_or(uretprobe::Forged)
         .and_then(|trampoline| {
             let frame = uretprobe::enter(regs, &mut task, trampoline.vaddr)?;
-            returns::on_return(regs, &trampoline);
+            returns::on_return(regs, &trampoline, &TasksTrace::enter());
             uretprobe::leave(frame, regs, &mut task)
         });
     match result {
