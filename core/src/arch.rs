@@ -120,7 +120,7 @@ pub trait UserTask {
     }
 
     /// Whether an indirect branch to the instruction at `addr` faults unless that is a landing
-    /// pad (arm64).
+    /// pad (arm64, riscv).
     fn requires_landing_pads(&mut self, _addr: u64) -> bool {
         false
     }
@@ -203,8 +203,10 @@ pub enum FrameCheck {
 
 /// An instruction set.
 pub trait Arch: Sized + 'static {
-    /// The breakpoint instruction in memory order.
+    /// The breakpoint instruction in memory order; the shortest where there are several.
     const SWBP: &'static [u8];
+    /// Bytes that tell whether there is a breakpoint of any kind, and of which.
+    const TRAP_BYTES: usize = Self::SWBP.len();
     /// Every instruction starts at a multiple of this many bytes.
     const INSN_ALIGN: u64;
     /// Bytes between two XOL slots; a power of two.
@@ -217,7 +219,14 @@ pub trait Arch: Sized + 'static {
     /// What a backend keeps from before a step until after it.
     type StepState: Copy + Default + 'static;
 
-    /// Whether the bytes start with the breakpoint that [`Arch::SWBP`] is.
+    /// The breakpoint to put at `vaddr` in place of `insn`.
+    ///
+    /// It is no longer than the instruction and crosses no page.
+    fn swbp(_insn: &Self::Insn, _vaddr: u64) -> &'static [u8] {
+        Self::SWBP
+    }
+
+    /// Whether the bytes start with a breakpoint that [`Arch::swbp`] may answer.
     fn is_swbp(bytes: &[u8]) -> bool;
 
     /// Whether the bytes start with any instruction that raises a breakpoint trap.
