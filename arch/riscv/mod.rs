@@ -89,6 +89,13 @@ impl Arch for Riscv64 {
         regs.set_pc(ip);
     }
 
+    fn restart(regs: &mut PtRegs, vaddr: u64) {
+        regs.set_pc(vaddr);
+        if regs.is_landing() {
+            regs.expect_landing_pad();
+        }
+    }
+
     #[inline]
     fn sp(regs: &PtRegs) -> u64 {
         regs.x(X::SP)

@@ -259,6 +259,11 @@ pub trait Arch: Sized + 'static {
     fn ip(regs: &Self::Regs) -> u64;
     /// Sets the instruction pointer.
     fn set_ip(regs: &mut Self::Regs, ip: u64);
+    /// Makes the task run what is at `vaddr` as if the breakpoint that has just trapped had not
+    /// been there.
+    fn restart(regs: &mut Self::Regs, vaddr: u64) {
+        Self::set_ip(regs, vaddr);
+    }
     /// The user stack pointer.
     fn sp(regs: &Self::Regs) -> u64;
     /// Address of the breakpoint whose trap these registers show.

@@ -158,17 +158,21 @@ fn handle<H: Hit>(hit: &mut H) -> Option<Simulated> {
         Found::Nothing => {
             // The breakpoint went away between the trap and here, or the memory did: run what is
             // there now, or take the fault that is due.
-            H::A::set_ip(hit.parts().0, vaddr);
+            H::A::restart(hit.parts().0, vaddr);
             return None;
         }
     };
 
-    // Handlers see the probed address, and an early return runs it again.
-    H::A::set_ip(hit.parts().0, vaddr);
-    let insn = hit.insn(uprobe)?;
+    let Some(insn) = hit.insn(uprobe) else {
+        H::A::restart(hit.parts().0, vaddr);
+        return None;
+    };
     if !hit.ensure_task_state() || H::A::ignore(&insn, hit.parts().0) {
+        H::A::restart(hit.parts().0, vaddr);
         return None;
     }
+    // Handlers see the probed address.
+    H::A::set_ip(hit.parts().0, vaddr);
 
     // A debugger that was told of this hit and took its breakpoint away to go on leads here once
     // more for the same execution of the instruction.
@@ -205,6 +209,7 @@ fn handle<H: Hit>(hit: &mut H) -> Option<Simulated> {
 #[inline(always)] // A call would have the whole of `hit` in memory, for every hit.
 fn start_step<H: Hit>(hit: &mut H, uprobe: H::Uprobe, insn: <H::A as Arch>::Insn, vaddr: u64) {
     let Ok(xol_vaddr) = hit.acquire_slot(uprobe, &insn) else {
+        H::A::restart(hit.parts().0, vaddr);
         return;
     };
     let (regs, task) = hit.parts();
@@ -215,7 +220,10 @@ fn start_step<H: Hit>(hit: &mut H, uprobe: H::Uprobe, insn: <H::A as Arch>::Insn
             xol_vaddr,
             state,
         }),
-        Err(_) => hit.release_slot(),
+        Err(_) => {
+            H::A::restart(regs, vaddr);
+            hit.release_slot();
+        }
     }
 }
 
@@ -289,6 +297,7 @@ mod tests {
     struct Regs {
         ip: u64,
         stepping: bool,
+        restarts: u32,
     }
 
     #[derive(Default)]
@@ -356,6 +365,10 @@ mod tests {
         }
         fn swbp_addr(regs: &Regs) -> u64 {
             regs.ip - 1
+        }
+        fn restart(regs: &mut Regs, vaddr: u64) {
+            regs.ip = vaddr;
+            regs.restarts += 1;
         }
         fn simulate<T: UserTask>(insn: &u8, regs: &mut Regs, _: &mut T) -> Simulated {
             match insn {
@@ -468,6 +481,7 @@ mod tests {
                 regs: Regs {
                     ip: SITE + 1,
                     stepping: false,
+                    restarts: 0,
                 },
                 memory: Memory::default(),
                 found: Found::Uprobe(insn),
@@ -630,7 +644,7 @@ mod tests {
     #[test]
     fn a_slot_is_given_back_when_the_step_cannot_begin() {
         let m = Model::at(0xee).hit();
-        assert_eq!((m.slots, m.regs.ip), (0, SITE));
+        assert_eq!((m.slots, m.regs.ip, m.regs.restarts), (0, SITE, 1));
         assert!(m.step.is_none());
     }
 
@@ -639,7 +653,7 @@ mod tests {
         let mut m = Model::at(0x01);
         m.has_slot = false;
         let m = m.hit();
-        assert_eq!(m.regs.ip, SITE);
+        assert_eq!((m.regs.ip, m.regs.restarts), (SITE, 1));
         assert!(m.step.is_none() && m.signals.is_empty());
     }
 
@@ -657,7 +671,7 @@ mod tests {
         let mut m = Model::at(0);
         m.found = Found::Nothing;
         let m = m.hit();
-        assert_eq!((m.calls, m.regs.ip), (0, SITE));
+        assert_eq!((m.calls, m.regs.ip, m.regs.restarts), (0, SITE, 1));
         assert!(m.signals.is_empty());
     }
 
@@ -668,7 +682,7 @@ mod tests {
         let mut poor = Model::at(0x90);
         poor.has_memory = false;
         for m in [unready.hit(), poor.hit()] {
-            assert_eq!((m.calls, m.regs.ip), (0, SITE));
+            assert_eq!((m.calls, m.regs.ip, m.regs.restarts), (0, SITE, 1));
         }
     }
 

@@ -487,7 +487,14 @@ fn what_must_not_be_landed_on_is_left_to_the_cpu() {
         Riscv64::abort_xol(&insn, &mut regs, &mut task, &state, site);
         assert_eq!(regs.pc(), site);
     }
+    // What is there instead when the breakpoint has gone away is checked as well.
+    let mut landed = landed(SITE);
+    Riscv64::restart(&mut landed, SITE);
+    assert_eq!((landed.pc(), landed.word(Word::Status)), (SITE, STATUS_ELP));
     // Nothing of the kind is armed otherwise.
+    let mut other = regs();
+    Riscv64::restart(&mut other, SITE);
+    assert_eq!(other, regs());
     let (mut regs, mut task) = (regs(), task());
     Riscv64::pre_xol(&word(0x0ff0_000f), &mut regs, &mut task, SITE, SLOT).unwrap();
     assert_eq!(regs.word(Word::Status), 0);
