@@ -23,9 +23,9 @@ use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 use uprobes_core::sys::{Atomic, Relaxed};
 
 use crate::isa::{self, Isa};
-use crate::mm::{self, MmState, Vma};
+use crate::mm::{self, MmState, Vma, PAGE_MASK, PAGE_SIZE};
 use crate::sync::{SpinLock, TasksTrace};
-use crate::uprobe::{self, Code, Uprobe};
+use crate::uprobe::{self, Uprobe};
 
 /// A breakpoint of a debugger: as many bytes as ours has, zeroes behind.
 pub(crate) type TrapBytes = [u8; MAX_INSN_BYTES];
@@ -39,7 +39,7 @@ struct Trap {
 /// The breakpoint at the start of `memory`.
 fn trap_bytes(memory: &[u8]) -> TrapBytes {
     let mut bytes = TrapBytes::default();
-    for (to, from) in bytes.iter_mut().zip(memory).take(Isa::SWBP.len()) {
+    for (to, from) in bytes.iter_mut().zip(memory).take(Isa::TRAP_BYTES) {
         *to = *from;
     }
     bytes
@@ -247,6 +247,9 @@ impl Drop for DebuggerTraps {
 /// Bytes that debuggers write at most to set or clear a breakpoint (`PTRACE_POKETEXT`).
 const WORD: u64 = 8;
 
+/// Bytes of a breakpoint that an access may leave out at most.
+const CUT: u64 = Isa::TRAP_BYTES as u64 - 1;
+
 /// The prototype in `include/linux/uprobes_rs.h`.
 const _: unsafe extern "C" fn(
     *mut bindings::vm_area_struct,
@@ -264,8 +267,9 @@ const _: unsafe extern "C" fn(
 ///
 /// # Safety
 ///
-/// `vma` is valid with its `mmap_lock` held, `addr..addr + len` is in it and in one page, and
-/// `memory` and `copy` are valid for reads and writes of `len` bytes.
+/// `vma` is valid with its `mmap_lock` held, `addr..addr + len` is in it and in one page, `memory`
+/// is where that page is mapped and may be written, and `copy` is valid for reads and writes of
+/// `len` bytes.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn uprobe_remote_access(
     vma: *mut bindings::vm_area_struct,
@@ -283,23 +287,19 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
     if !vma.may_hold_probes() {
         return;
     }
-    let (start, swbp_len) = (addr as u64, Isa::SWBP.len() as u64);
-    if write && len <= WORD {
-        // SAFETY: `len` bytes by contract.
-        note_write(&vma, start, unsafe {
-            core::slice::from_raw_parts(memory.cast(), len as usize)
-        });
-    }
-    if write && len > WORD {
-        // SAFETY: as above.
-        let memory = unsafe { core::slice::from_raw_parts(memory.cast::<u8>(), len as usize) };
-        // SAFETY: the address space is in use: it is locked.
-        if let Some(state) = unsafe { MmState::get(vma.mm()) } {
-            state.debugger.remove_those(start..start + len, |vaddr| {
-                let at = (vaddr - start) as usize;
-                !memory.get(at..).is_some_and(Isa::is_trap_insn)
-            });
-        }
+    let start = addr as u64;
+    // A breakpoint may begin before what was accessed, or end behind it.
+    let before = CUT.min(start & !PAGE_MASK);
+    let after = CUT.min(PAGE_SIZE.saturating_sub((start & !PAGE_MASK) + len));
+    if write {
+        // SAFETY: within the page, which is mapped by contract.
+        let around = unsafe {
+            core::slice::from_raw_parts(
+                memory.cast::<u8>().sub(before as usize),
+                (before + len + after) as usize,
+            )
+        };
+        note_write(&vma, start..start + len, before as usize, around);
     }
     if uprobe::none_registered() || !mm::has_uprobes(vma.mm()) {
         return;
@@ -309,44 +309,68 @@ pub(crate) unsafe extern "C" fn uprobe_remote_access(
         return;
     };
     let rcu = TasksTrace::enter();
-    let from = vma.offset_of(start);
-    for uprobe in uprobe::in_range(vma.inode(), from..from.saturating_add(len), &rcu) {
+    let offsets = vma.offset_of(start - before)..vma.offset_of(start).saturating_add(len);
+    for uprobe in uprobe::in_range(vma.inode(), offsets, &rcu) {
         let (Some(vaddr), Some(code)) = (vma.vaddr_of(uprobe.offset()), uprobe.code()) else {
             continue;
         };
-        let at = vaddr - start;
-        if at + swbp_len > len {
+        let swbp = Isa::swbp(&code.analysis.insn, vaddr);
+        // The part of the breakpoint that was accessed.
+        let part_start = vaddr.max(start);
+        let part_end = (vaddr + swbp.len() as u64).min(start + len);
+        let part =
+            part_start.saturating_sub(vaddr) as usize..part_end.saturating_sub(vaddr) as usize;
+        let (Some(swbp), Some(original)) = (swbp.get(part.clone()), code.bytes.get(part.clone()))
+        else {
             continue;
-        }
-        // SAFETY: `at + swbp_len` is within the `len` bytes of both.
+        };
+        let at = (part_start - start) as usize;
+        // SAFETY: the part is within the `len` bytes of both.
         let (memory, copy) = unsafe {
             (
-                core::slice::from_raw_parts_mut(
-                    memory.cast::<u8>().add(at as usize),
-                    swbp_len as usize,
-                ),
-                core::slice::from_raw_parts_mut(
-                    copy.cast::<u8>().add(at as usize),
-                    swbp_len as usize,
-                ),
+                core::slice::from_raw_parts_mut(memory.cast::<u8>().add(at), swbp.len()),
+                core::slice::from_raw_parts_mut(copy.cast::<u8>().add(at), swbp.len()),
             )
         };
         if write {
-            written(uprobe, code, &vma, memory);
-        } else if Isa::is_swbp(memory) {
+            written(uprobe, original, swbp, &vma, memory);
+        } else if memory == swbp {
             let shown = state.debugger.bytes_at(vaddr).unwrap_or(code.bytes);
-            copy.iter_mut().zip(shown).for_each(|(to, from)| *to = from);
+            if let Some(shown) = shown.get(part) {
+                copy.copy_from_slice(shown);
+            }
         }
     }
 }
 
-/// A debugger has written a word or less, wherever that is: a probe may come there later.
+/// A debugger has written `written`: of a breakpoint that is complete now, and of one that is no
+/// more. `around` are the bytes there, `before` of them in front.
 ///
-/// A byte that only looks like a breakpoint is noted too and does no harm: a probe is never put
-/// where the file itself has one.
-fn note_write(vma: &Vma<'_>, start: u64, memory: &[u8]) {
-    let places = (start..).zip(memory.windows(Isa::SWBP.len()));
-    for (vaddr, bytes) in places.filter(|(vaddr, _)| vaddr % Isa::INSN_ALIGN == 0) {
+/// A word that looks like a breakpoint is noted, wherever it is: a probe may come there later. One
+/// that only looks like it is noted too and does no harm: a probe is never put where the file
+/// itself has one. More than a word is data, or breakpoints that are noted already.
+fn note_write(vma: &Vma<'_>, written: core::ops::Range<u64>, before: usize, around: &[u8]) {
+    let first = written.start - before as u64;
+    // What is at `vaddr` now and was written at least in part; nothing if it was a breakpoint
+    // without what was written.
+    let touched = |vaddr: u64| {
+        let at = (vaddr - first) as usize;
+        let old = around.get(at..before).is_some_and(Isa::is_trap_insn);
+        around.get(at..).filter(|_| !old)
+    };
+    if written.end - written.start > WORD {
+        // SAFETY: the address space is in use: it is locked.
+        if let Some(state) = unsafe { MmState::get(vma.mm()) } {
+            state.debugger.remove_those(first..written.end, |vaddr| {
+                touched(vaddr).is_some_and(|bytes| !Isa::is_trap_insn(bytes))
+            });
+        }
+        return;
+    }
+    for vaddr in (first..written.end).filter(|vaddr| vaddr % Isa::INSN_ALIGN == 0) {
+        let Some(bytes) = touched(vaddr) else {
+            continue;
+        };
         if Isa::is_trap_insn(bytes) {
             // SAFETY: the address space is in use: it is locked.
             if let Ok(state) = unsafe { MmState::get_or_make(vma.mm()) } {
@@ -359,17 +383,15 @@ fn note_write(vma: &Vma<'_>, start: u64, memory: &[u8]) {
     }
 }
 
-/// A debugger has written `memory` at a probed place, if the mapping is code.
-fn written(uprobe: &Uprobe, code: &Code, vma: &Vma<'_>, memory: &mut [u8]) {
+/// A debugger has written `memory` at a probed place, if the mapping is code: where `swbp` was, our
+/// breakpoint or a part of it, in place of `original`.
+fn written(uprobe: &Uprobe, original: &[u8], swbp: &[u8], vma: &Vma<'_>, memory: &mut [u8]) {
     // It has taken its own breakpoint away, not ours; or it has put another one in the place of
     // ours, which does for both.
     let other = Isa::is_trap_insn(memory) && !Isa::is_swbp(memory);
-    if vma.wants_probes()
-        && (other || code.bytes.starts_with(memory))
-        && uprobe.consumers.any_wants(vma.mm())
-    {
-        memory.copy_from_slice(Isa::SWBP);
+    if vma.wants_probes() && (other || memory == original) && uprobe.consumers.any_wants(vma.mm()) {
+        memory.copy_from_slice(swbp);
         // SAFETY: a slice in memory of the kernel.
-        unsafe { isa::code_written(memory.as_ptr(), memory.len()) };
+        unsafe { isa::code_written(vma.mm(), memory.as_ptr(), memory.len()) };
     }
 }

@@ -160,7 +160,7 @@ impl Drop for MmapRead {
 /// Whether the memory at `vaddr` holds a breakpoint.
 fn trap_at(lock: &MmapRead, vaddr: u64) -> bool {
     let mut bytes = [0; MAX_INSN_BYTES];
-    let Some(there) = bytes.get_mut(..Isa::SWBP.len()) else {
+    let Some(there) = bytes.get_mut(..Isa::TRAP_BYTES) else {
         return false;
     };
     if user::peek(vaddr, there).is_err()

@@ -115,7 +115,7 @@ macro_rules! same_size_as_in_c {
 
 same_size_as_in_c! {
     bindings: uprobe_task, return_instance, rw_semaphore, spinlock, wait_queue_head,
-    wait_queue_entry, work_struct, delayed_work, callback_head, mmu_notifier_range,
+    wait_queue_entry, work_struct, delayed_work, callback_head,
     vm_special_mapping, file_operations, notifier_block,
 }
-same_size_as_in_c! { c: folio_walk }
+same_size_as_in_c! { c: folio_walk, mmu_notifier_range }

@@ -325,11 +325,12 @@ pub(crate) fn install(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<Outc
     // The breakpoint can be hit as soon as it is there.
     set_has_uprobes(mm);
     let counted = state.semaphores.acquire(uprobe, mm)?;
-    let mut written = text::write(vma, vaddr, Isa::SWBP, code.insn_bytes(), Purpose::Install);
+    let swbp = Isa::swbp(&code.analysis.insn, vaddr);
+    let mut written = text::write(vma, vaddr, swbp, code.insn_bytes(), Purpose::Install);
     if let (Ok(Outcome::NotOurs), Some(trap)) = (written, state.debugger.bytes_at(vaddr)) {
         // A debugger's breakpoint that is another instruction than ours, which does for both.
-        let trap = trap.get(..Isa::SWBP.len()).unwrap_or_default();
-        written = match text::write(vma, vaddr, Isa::SWBP, trap, Purpose::Install) {
+        let trap = trap.get(..swbp.len()).unwrap_or_default();
+        written = match text::write(vma, vaddr, swbp, trap, Purpose::Install) {
             Ok(Outcome::Written) => Ok(Outcome::AsWanted),
             other => other,
         };
@@ -365,8 +366,9 @@ pub(crate) fn remove(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), E
     // A debugger's breakpoint stays, be it the same instruction as ours or another one.
     let debugger = state.and_then(|state| state.debugger.bytes_at(vaddr));
     let left = debugger.as_ref().unwrap_or(&code.bytes);
-    let left = left.get(..Isa::SWBP.len()).ok_or(Errno::EINVAL)?;
-    if left != Isa::SWBP {
+    let swbp = Isa::swbp(&code.analysis.insn, vaddr);
+    let left = left.get(..swbp.len()).ok_or(Errno::EINVAL)?;
+    if left != swbp {
         match text::write(vma, vaddr, left, code.insn_bytes(), Purpose::Remove) {
             Ok(_) => (),
             // There is no such page (any more), so no breakpoint in it.

@@ -76,12 +76,17 @@ pub(crate) unsafe fn copy_to_page(page: *mut bindings::page, addr: u64, from: &[
     unsafe { ptr::copy_nonoverlapping(from.as_ptr(), map.0.add(start), len) };
 }
 
-/// As [`copy_to_page`], for code that CPUs are to execute.
+/// As [`copy_to_page`], for code that CPUs are to execute in `mm`.
 ///
 /// # Safety
 ///
-/// As [`copy_to_page`].
-pub(crate) unsafe fn copy_code_to_page(page: *mut bindings::page, addr: u64, from: &[u8]) {
+/// As [`copy_to_page`]; `mm` is valid.
+pub(crate) unsafe fn copy_code_to_page(
+    mm: *mut bindings::mm_struct,
+    page: *mut bindings::page,
+    addr: u64,
+    from: &[u8],
+) {
     let start = (addr & !PAGE_MASK) as usize;
     let len = from.len().min(PAGE_SIZE as usize - start);
     // SAFETY: by contract.
@@ -96,7 +101,7 @@ pub(crate) unsafe fn copy_code_to_page(page: *mut bindings::page, addr: u64, fro
             }
             _ => ptr::copy_nonoverlapping(from.as_ptr(), to, len),
         }
-        isa::code_written(to, len);
+        isa::code_written(mm, to, len);
     }
 }
 
@@ -105,8 +110,13 @@ pub(crate) unsafe fn copy_code_to_page(page: *mut bindings::page, addr: u64, fro
 ///
 /// # Safety
 ///
-/// As [`copy_to_page`].
-pub(crate) unsafe fn update_page(page: *mut bindings::page, addr: u64, from: &[u8]) {
+/// As [`copy_to_page`]; `mm` is valid.
+pub(crate) unsafe fn update_page(
+    mm: *mut bindings::mm_struct,
+    page: *mut bindings::page,
+    addr: u64,
+    from: &[u8],
+) {
     let mut there = [0; MAX_INSN_BYTES];
     if let Some(there) = there.get_mut(..from.len()) {
         // SAFETY: by contract.
@@ -117,7 +127,7 @@ pub(crate) unsafe fn update_page(page: *mut bindings::page, addr: u64, from: &[u
     }
     // SAFETY: by contract.
     unsafe {
-        copy_code_to_page(page, addr, from);
+        copy_code_to_page(mm, page, addr, from);
     }
 }
 
@@ -385,7 +395,7 @@ struct Change<'b> {
 fn attempt(vma: &Vma<'_>, page: &PageRef, change: &Change<'_>) -> Attempt {
     let (vaddr, purpose) = (change.vaddr, change.purpose);
     let page_addr = (vaddr & PAGE_MASK) as usize;
-    let mut range = bindings::mmu_notifier_range::default();
+    let mut range = c::mmu_notifier_range::default();
 
     if purpose == Purpose::Remove {
         // The page may be given up below, where notifiers cannot be called any more.
@@ -447,7 +457,7 @@ fn write_locked(
         }
 
         if change.how == Patch::InPlace {
-            copy_code_to_page(page.0, vaddr, bytes);
+            copy_code_to_page(vma.mm(), page.0, vaddr, bytes);
             bindings::folio_mark_dirty(folio);
             IN_PLACE.add();
             // Whether the page can be given up is seen for sure only when nobody can write to it.
@@ -458,7 +468,7 @@ fn write_locked(
         c::uprobes_flush_cache_page(vma.as_ptr(), page_addr, walk);
         c::uprobes_ptep_clear_flush(vma.as_ptr(), page_addr, walk);
         if change.how == Patch::Apart {
-            copy_code_to_page(page.0, vaddr, bytes);
+            copy_code_to_page(vma.mm(), page.0, vaddr, bytes);
             APART.add();
         }
     }

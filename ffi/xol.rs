@@ -129,7 +129,10 @@ impl Xol {
             KBox::from_raw(area)
         };
         // SAFETY: the page is the area's own.
-        unsafe { text::copy_code_to_page(page, 0, Isa::trampoline(Isa::bitness(regs))) };
+        unsafe {
+            let mm = c::uprobes_task_mm(c::uprobes_current());
+            text::copy_code_to_page(mm, page, 0, Isa::trampoline(Isa::bitness(regs)));
+        }
         Ok(area)
     }
 
@@ -153,7 +156,10 @@ impl Xol {
         };
         let start = (slot.get() + 1) * Isa::XOL_SLOT_BYTES;
         // SAFETY: the page is the area's own, the slot the current task's.
-        unsafe { text::update_page(area.page, start as u64, code) };
+        unsafe {
+            let mm = c::uprobes_task_mm(c::uprobes_current());
+            text::update_page(mm, area.page, start as u64, code);
+        }
         Ok((slot, area.vaddr + start as u64))
     }
 

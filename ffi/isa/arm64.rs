@@ -86,7 +86,7 @@ fn supports_landing_pads() -> bool {
 /// # Safety
 ///
 /// `start` is valid for reads of `len` bytes.
-pub(crate) unsafe fn code_written(start: *const u8, len: usize) {
+pub(crate) unsafe fn code_written(_mm: *mut bindings::mm_struct, start: *const u8, len: usize) {
     let start = start as usize;
     // SAFETY: by contract.
     unsafe { bindings::sync_icache_aliases(start, start.wrapping_add(len)) };

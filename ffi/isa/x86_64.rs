@@ -189,7 +189,7 @@ pub(crate) fn xol_flags() -> bindings::vm_flags_t {
 ///
 /// `start` is valid for reads of `len` bytes.
 #[inline]
-pub(crate) unsafe fn code_written(_start: *const u8, _len: usize) {}
+pub(crate) unsafe fn code_written(_mm: *mut bindings::mm_struct, _start: *const u8, _len: usize) {}
 
 /// Makes the system call that `regs` describe. The backend asks for none, it steps them.
 pub(crate) fn system_call(_regs: &mut PtRegs) {}
