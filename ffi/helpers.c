@@ -661,6 +661,40 @@ __rust_helper void rust_helper_uprobes_seq_puts(struct seq_file *m, const char *
 	seq_puts(m, s);
 }
 
+#ifdef CONFIG_RISCV
+#include <asm/cacheflush.h>
+#include <asm/usercfi.h>
+
+__rust_helper bool rust_helper_uprobes_is_64bit_mm(struct mm_struct *mm)
+{
+#ifdef CONFIG_COMPAT
+	return mm->task_size > TASK_SIZE_32;
+#else
+	return true;
+#endif
+}
+
+__rust_helper unsigned long rust_helper_uprobes_bad_cause(struct task_struct *t)
+{
+	return t->thread.bad_cause;
+}
+
+__rust_helper void rust_helper_uprobes_set_bad_cause(struct task_struct *t, unsigned long cause)
+{
+	t->thread.bad_cause = cause;
+}
+
+__rust_helper bool rust_helper_uprobes_shadow_stack_enabled(struct task_struct *t)
+{
+	return is_shstk_enabled(t);
+}
+
+__rust_helper bool rust_helper_uprobes_landing_pads_enabled(struct task_struct *t)
+{
+	return is_indir_lp_enabled(t);
+}
+#endif
+
 #ifdef CONFIG_X86
 #include <asm/debugreg.h>
 #include <asm/elf.h>

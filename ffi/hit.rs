@@ -523,6 +523,12 @@ pub(crate) fn on_trap() -> bool {
     true
 }
 
+/// Whether the current task runs a copy of an instruction.
+#[cfg(CONFIG_RISCV)]
+pub(crate) fn is_stepping() -> bool {
+    task::current().is_some_and(|utask| utask.stepping.progress == Progress::Stepping)
+}
+
 /// A single-step trap of the current task; answers whether it is ours.
 ///
 /// # Context

@@ -6,6 +6,10 @@
 #[path = "arm64.rs"]
 mod native;
 
+#[cfg(CONFIG_RISCV)]
+#[path = "riscv.rs"]
+mod native;
+
 #[cfg(CONFIG_X86_64)]
 #[path = "x86_64.rs"]
 mod native;
