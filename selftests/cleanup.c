@@ -35,11 +35,6 @@ static void run_all(void)
 	}
 }
 
-static bool is_nop10(int i)
-{
-	return !strcmp(sites[i].name, "nop10");
-}
-
 /* Every kind of consumer on every site, attached and detached; then compare. */
 static int text_after_all(const void *arg)
 {
@@ -49,7 +44,7 @@ static int text_after_all(const void *arg)
 	int fd[256], n = 0, i, links[3];
 
 	for (i = 0; i < nr_sites; i++) {
-		if (sites[i].fault || is_nop10(i))
+		if (sites[i].fault || site_is_optimised(&sites[i]))
 			continue;
 		fd[n++] = perf_attach(loc_of(sites[i].pc), 0);
 		offs[m.cnt++] = loc_of(sites[i].pc).offset;
@@ -86,10 +81,10 @@ static int tracefs_empty(const void *arg)
 	CHECK_EQ(tracefs_write("events/upt/enable", "1"), 0, "enable");
 	for (i = 0; i < 10; i++)
 		target(i);
-	CHECK(!text_equals_file(target, 1), "no breakpoint while enabled");
+	CHECK(!text_equals_file(target, ARCH_BREAKPOINT_LEN), "no breakpoint while enabled");
 	CHECK_EQ(tracefs_write("uprobe_events", "\n"), -EBUSY, "clear while enabled");
 	CHECK_EQ(tracefs_write("events/upt/enable", "0"), 0, "disable");
-	CHECK(text_equals_file(target, 1), "breakpoint left behind");
+	CHECK(text_equals_file(target, ARCH_BREAKPOINT_LEN), "breakpoint left behind");
 	CHECK_EQ(tracefs_write("uprobe_events", "\n"), 0, "clear");
 	CHECK_EQ(strlen(tracefs_read("uprobe_events")), 0, "length of uprobe_events");
 	return PASS;
@@ -140,7 +135,7 @@ static int no_leak(const void *arg)
 	long before = 0, after = 0;
 
 	for (i = 0; i < nr_sites && m.cnt < 40; i++)
-		if (!sites[i].fault && !is_nop10(i))
+		if (!sites[i].fault && !site_is_optimised(&sites[i]))
 			offs[m.cnt++] = loc_of(sites[i].pc).offset;
 	bpf_counter_load(&c, NULL);
 	for (n = 0; n < rounds; n++) {

@@ -173,11 +173,11 @@ static int remove_verdict(const void *arg)
 	CHECK_EQ(worker_do(&w, 1), 0, "first hit in the child");
 	CHECK_EQ(worker_do(&w, ORDER_TEXT_CLEAN), 1, "the child's text after a hit");
 	CHECK_EQ(worker_do(&w, 10), 0, "more calls");
-	CHECK(!text_equals_file(target, 1), "the parent lost its breakpoint");
+	CHECK(!text_equals_file(target, ARCH_BREAKPOINT_LEN), "the parent lost its breakpoint");
 	call_target((void *)10);
 	CHECK_EQ(perf_count(fd), 10, "event of the parent");
 	close(fd);
-	CHECK(text_equals_file(target, 1), "breakpoint left behind");
+	CHECK(text_equals_file(target, ARCH_BREAKPOINT_LEN), "breakpoint left behind");
 	worker_stop(&w);
 	return PASS;
 }
@@ -267,7 +267,7 @@ static int many_consumers(const void *arg)
 		CHECK_EQ(c[i].values[BV_COUNT], want[i], "consumer %d", i);
 	CHECK_EQ(perf_count(fd), 3 * MANY, "the perf event");
 	close(fd);
-	CHECK(text_equals_file(target, 1), "breakpoint left behind");
+	CHECK(text_equals_file(target, ARCH_BREAKPOINT_LEN), "breakpoint left behind");
 	return PASS;
 }
 
@@ -283,7 +283,7 @@ static int same_site_twice(const void *arg)
 	call_target((void *)10);
 	CHECK_EQ(c.values[BV_COUNT], 20, "two consumers of one link");
 	close(link);
-	CHECK(text_equals_file(target, 1), "breakpoint left behind");
+	CHECK(text_equals_file(target, ARCH_BREAKPOINT_LEN), "breakpoint left behind");
 	return PASS;
 }
 
@@ -334,7 +334,7 @@ static int session(const void *arg)
 	CHECK_EQ(c.values[BV_ENTRY], 30, "entries");
 	CHECK_EQ(c.values[BV_RETURN], 30, "returns");
 	close(link);
-	CHECK(text_equals_file(target, 1), "breakpoint left behind");
+	CHECK(text_equals_file(target, ARCH_BREAKPOINT_LEN), "breakpoint left behind");
 	return PASS;
 }
 
@@ -524,7 +524,7 @@ static int perf_bpf(const void *arg)
 	close(fd);
 	call_target((void *)20);
 	CHECK_EQ(c.values[BV_COUNT], 20, "the program's count after the close");
-	CHECK(text_equals_file(target, 1), "breakpoint left behind");
+	CHECK(text_equals_file(target, ARCH_BREAKPOINT_LEN), "breakpoint left behind");
 	return PASS;
 }
 
@@ -540,7 +540,7 @@ static int perf_enable_disable(const void *arg)
 		CHECK_EQ(perf_count(fd), 10 * i, "calls while enabled");
 	}
 	close(fd);
-	CHECK(text_equals_file(target, 1), "breakpoint left behind");
+	CHECK(text_equals_file(target, ARCH_BREAKPOINT_LEN), "breakpoint left behind");
 	return PASS;
 }
 

@@ -41,19 +41,14 @@ static void run_probed(const struct site *site)
 	CHECK(same, "%s: differs from the bare run %d", site->name, i - 1);
 }
 
-/*
- * C leaves the call of an optimised nop10 in the text, as an operand of the nop,
- * on purpose; text_after() is the test for that.
- */
-static bool is_nop10(const struct site *site)
-{
-	return !strcmp(site->name, "nop10");
-}
-
 static void check_text(const struct site *site)
 {
-	if (is_nop10(site)) {
-		CHECK(text_equals_file(site->pc, 5), "nop10: text after the detach");
+	/*
+	 * C leaves the call of an optimised nop10 in the text, as an operand of the
+	 * nop, on purpose; text_after() is the test for that.
+	 */
+	if (site_is_optimised(site)) {
+		CHECK(text_equals_file(site->pc, 5), "%s: text after the detach", site->name);
 		return;
 	}
 	CHECK(text_equals_file(sites_start, sites_end - sites_start),
@@ -62,7 +57,7 @@ static void check_text(const struct site *site)
 
 static void check_trapped(const struct site *site, bool want)
 {
-	bool is = !text_equals_file(site->pc, 1);
+	bool is = !text_equals_file(site->pc, ARCH_BREAKPOINT_LEN);
 
 	CHECK(is == want, "%s: %s in the text", site->name, is ? "a breakpoint" : "no breakpoint");
 }
@@ -161,12 +156,7 @@ static int all_at_once(const void *arg)
 /* The context that a handler sees is the program's at the probed instruction. */
 static int handler_regs(const void *arg)
 {
-	/* pt_regs index of each entry of struct cpu_regs */
-	static const int at[NR_GPR] = {
-		[RAX] = 10, [RCX] = 11, [RDX] = 12, [RBX] = 5, [RSP] = -1, [RBP] = 4,
-		[RSI] = 13, [RDI] = 14, [R8] = 9, [R9] = 8, [R10] = 7, [R11] = 6,
-		[R12] = 3, [R13] = 2, [R14] = 1, [R15] = 0,
-	};
+	static const int at[NR_GPR] = ARCH_PT_REGS_OF_GPR;
 	const struct site *site = arg;
 	struct bpf_counter c;
 	struct site_state in, st;
@@ -183,15 +173,19 @@ static int handler_regs(const void *arg)
 			if (at[i] >= 0)
 				CHECK_EQ(c.values[BV_REGS + at[i]], in.regs.gpr[i],
 					 "%s: hit %d, register %d", site->name, n, i);
-		CHECK_EQ(c.values[BV_REGS + 16], (long)site->pc, "%s: hit %d, ip", site->name, n);
-		CHECK_EQ(c.values[BV_REGS + 18] & ARCH_FLAGS_MASK,
+		CHECK_EQ(c.values[BV_REGS + ARCH_PT_REGS_IP / 8], (long)site->pc, "%s: hit %d, ip",
+			 site->name, n);
+#ifdef ARCH_PT_REGS_FLAGS
+		CHECK_EQ(c.values[BV_REGS + ARCH_PT_REGS_FLAGS / 8] & ARCH_FLAGS_MASK,
 			 in.regs.flags & ARCH_FLAGS_MASK, "%s: hit %d, flags", site->name, n);
+#endif
 	}
 	close(link);
 	check_text(site);
 	return PASS;
 }
 
+#ifdef ARCH_SITE_OPTIMISED
 /* Not a byte of the text differs from the file once nobody probes it. */
 static int text_after(const void *arg)
 {
@@ -205,6 +199,7 @@ static int text_after(const void *arg)
 	      "%s: text differs from the file after the detach", site->name);
 	return PASS;
 }
+#endif
 
 int main(int argc, char **argv)
 {
@@ -213,8 +208,7 @@ int main(int argc, char **argv)
 	for (i = 0; i < nr_sites; i++) {
 		const struct site *s = &sites[i];
 		/* One condition in two ways stands for all under --quick. */
-		bool jcc = s->name[0] == 'j' && s->name[1] != 'm' && s->name[1] != 'r';
-		bool more = full_run() || !jcc;
+		bool more = full_run() || !ARCH_IS_ONE_OF_MANY(s->name);
 
 		add_test(s->fault, perf_entry, s, "perf entry %s", s->name);
 		if (more)
@@ -227,6 +221,9 @@ int main(int argc, char **argv)
 		add_test(s->fault && s->fault[2] == '2' ? NULL : s->fault,
 			 handler_regs, s, "registers seen at %s", s->name);
 	}
-	add_test("F.9", text_after, site_by_name("nop10"), "text equals the file after nop10");
+#ifdef ARCH_SITE_OPTIMISED
+	add_test("F.9", text_after, site_by_name(ARCH_SITE_OPTIMISED),
+		 "text equals the file after " ARCH_SITE_OPTIMISED);
+#endif
 	return run_tests(argc, argv);
 }

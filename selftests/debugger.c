@@ -23,6 +23,7 @@
 #include "ktap.h"
 #include "probe.h"
 #include "sites.h"
+#include "arch/asm.h"
 
 #define NOINLINE __attribute__((noinline, noclone))
 
@@ -50,9 +51,7 @@ static void set_regs(pid_t pid, struct user_regs_struct *regs)
 
 /* Where a stepped site returns to. */
 extern const char landing[];
-asm(".pushsection .text\n"
-    "landing: nop\nxor %edi, %edi\nmov $231, %eax\nsyscall\n"	/* exit_group(0) */
-    ".popsection");
+asm(".pushsection .text\nlanding:\n" LANDING_ASM ".popsection");
 
 /*
  * A child that is stopped at the first instruction of @site. The registers are
@@ -77,26 +76,7 @@ static pid_t start_site(const struct site *site)
 	CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP, "child: status %#x", status);
 
 	regs = get_regs(pid);
-	regs.rip = (long)site->fn;
-	regs.rsp = (regs.rsp & -4096) - 8;
-	MUST(ptrace(PTRACE_POKEDATA, pid, regs.rsp, landing));
-	regs.orig_rax = -1;
-	regs.eflags = st.regs.flags | 0x202;
-	regs.rax = st.regs.gpr[RAX];
-	regs.rcx = st.regs.gpr[RCX];
-	regs.rdx = st.regs.gpr[RDX];
-	regs.rbx = st.regs.gpr[RBX];
-	regs.rbp = st.regs.gpr[RBP];
-	regs.rsi = st.regs.gpr[RSI];
-	regs.rdi = st.regs.gpr[RDI];
-	regs.r8 = st.regs.gpr[R8];
-	regs.r9 = st.regs.gpr[R9];
-	regs.r10 = st.regs.gpr[R10];
-	regs.r11 = st.regs.gpr[R11];
-	regs.r12 = st.regs.gpr[R12];
-	regs.r13 = st.regs.gpr[R13];
-	regs.r14 = st.regs.gpr[R14];
-	regs.r15 = st.regs.gpr[R15];
+	arch_enter(pid, &regs, site->fn, &st.regs, landing);
 	set_regs(pid, &regs);
 	return pid;
 }
@@ -130,6 +110,7 @@ static void check_ends(pid_t pid)
 	CHECK(WIFEXITED(status) && !WEXITSTATUS(status), "child: status %#x", status);
 }
 
+#ifdef ARCH_HAS_SINGLESTEP
 /* Steps the child through the site, notes where it stops, until it is back. */
 static void step_through(pid_t pid, struct steps *s)
 {
@@ -222,6 +203,9 @@ static int singlestep_return(const void *arg)
 	return PASS;
 }
 
+#endif /* ARCH_HAS_SINGLESTEP */
+
+#ifdef TRACE_SELF_ASM
 /* A program that sets its own trace flag and handles the traps. */
 static volatile int nr_traps;
 static unsigned long trap_pc[MAX_STEPS];
@@ -235,16 +219,7 @@ static void on_trap(int sig, siginfo_t *si, void *ctx)
 }
 
 extern const char trace_self[];
-asm(".pushsection .text\n"
-    "trace_self:\n"
-    "pushfq\norq $0x100, (%rsp)\npopfq\n"
-    "nop\nnop\n"
-    "lea 1(%rdi), %rax\n"		/* + 12: stepped */
-    "push %rax\n"
-    "pop %rax\n"
-    "pushfq\nandq $~0x100, (%rsp)\npopfq\n"
-    "ret\n"
-    ".popsection");
+asm(".pushsection .text\ntrace_self:\n" TRACE_SELF_ASM ".popsection");
 
 static int own_trace_flag(const void *arg)
 {
@@ -260,8 +235,8 @@ static int own_trace_flag(const void *arg)
 	memcpy(bare, trap_pc, sizeof(bare));
 	/* A probe on each instruction between the two popfq in turn. */
 	for (k = 0; k < n; k++) {
-		if (bare[k] < (unsigned long)trace_self + 10 ||
-		    bare[k] > (unsigned long)trace_self + 17)
+		if (bare[k] < (unsigned long)trace_self + TRACE_SELF_FIRST ||
+		    bare[k] > (unsigned long)trace_self + TRACE_SELF_LAST)
 			continue;
 		fd = perf_attach(loc_of((void *)bare[k]), 0);
 		nr_traps = 0;
@@ -275,6 +250,7 @@ static int own_trace_flag(const void *arg)
 	}
 	return PASS;
 }
+#endif
 
 /*
  * Breakpoints as gdb sets them: keep the byte that is there, write a trap; at a
@@ -348,6 +324,27 @@ static int wait_stop(pid_t pid)
 }
 
 /*
+ * From @addr, whose instruction is no branch, to the next one. Where the CPU cannot
+ * single-step, debuggers do it by another breakpoint.
+ */
+static void step_over(pid_t pid, long addr)
+{
+#ifdef ARCH_HAS_SINGLESTEP
+	MUST(ptrace(PTRACE_SINGLESTEP, pid, 0, 0));
+	CHECK_EQ(wait_stop(pid), SIGTRAP, "step over the breakpoint");
+	CHECK(PT_IP(get_regs(pid)) != (unsigned long)addr, "the step did not move");
+#else
+	struct breakpoint next;
+
+	bp_set(&next, pid, (void *)(addr + arch_insn_len((void *)addr)));
+	MUST(ptrace(PTRACE_CONT, pid, 0, 0));
+	CHECK_EQ(wait_stop(pid), SIGTRAP, "step over the breakpoint");
+	CHECK_EQ(PT_IP(get_regs(pid)), next.addr, "pc after the step");
+	bp_remove(&next);
+#endif
+}
+
+/*
  * Lets the child make one call of target(); returns how often it stopped at the
  * breakpoint meanwhile (@b may be NULL: none is set).
  */
@@ -367,9 +364,7 @@ static int one_call(pid_t pid, struct breakpoint *b)
 		PT_IP(regs) = b->addr;
 		set_regs(pid, &regs);
 		poke(b, &b->saved);
-		MUST(ptrace(PTRACE_SINGLESTEP, pid, 0, 0));
-		CHECK_EQ(wait_stop(pid), SIGTRAP, "step over the breakpoint");
-		CHECK(PT_IP(get_regs(pid)) != (unsigned long)b->addr, "the step did not move");
+		step_over(pid, b->addr);
 		poke(b, ARCH_BREAKPOINT);
 		MUST(ptrace(PTRACE_CONT, pid, 0, 0));
 	}
@@ -422,13 +417,20 @@ static int breakpoint_at_probe(const void *arg)
 static int breakpoint_beside(const void *arg)
 {
 	const struct site *site = arg;
-	struct steps steps;
+	struct steps steps = { 0 };
 	struct breakpoint b;
 	struct user_regs_struct regs;
 	pid_t pid;
 	int fd, i;
 
+#ifdef ARCH_HAS_SINGLESTEP
 	step_through(start_site(site), &steps);
+#else
+	steps.pc[steps.n++] = (unsigned long)site->fn;
+	if (strcmp(site->name, "ret") && strcmp(site->name, ARCH_SITE_CALL))
+		steps.pc[steps.n++] = (unsigned long)site->pc + arch_insn_len(site->pc);
+	steps.pc[steps.n++] = (unsigned long)landing;
+#endif
 	for (i = 0; i < steps.n; i++) {
 		struct perf_probe p = { .loc = loc_of(site->pc), .cpu = -1 };
 		if (steps.pc[i] == (unsigned long)site->pc)
@@ -486,7 +488,7 @@ static void run_site(const struct site *site)
 static int hw_breakpoint(const void *arg)
 {
 	const struct site *site = arg;
-	int hw = hw_event(site->pc, HW_BREAKPOINT_X, sizeof(long)), fd, bare;
+	int hw = hw_event(site->pc, HW_BREAKPOINT_X, ARCH_HW_BREAKPOINT_LEN), fd, bare;
 
 	if (hw < 0)
 		return skip("no hardware breakpoints here");
@@ -544,19 +546,12 @@ static int hw_watchpoint(const void *arg)
 
 /* The store is beside the probe. */
 extern const char watch_fn[], watch_before[], watch_after[];
-asm(".pushsection .text.sites, \"ax\", @progbits\n"
-    ".globl watch_fn, watch_before, watch_after\n"
-    "watch_fn: watch_before: nop\n"
-    "mov %rdx, site_data(%rip)\n"
-    "watch_after: nop\n"	/* not stepped: QEMU's #DB of the step tells of the watchpoint again */
-    "lea 1(%rdx), %rax\n"
-    "ret\n"
-    ".popsection");
+asm(".pushsection .text.sites, \"ax\", @progbits\n" WATCH_ASM ".popsection");
 
 static int watchpoint_beside(const void *arg)
 {
 	int hw = hw_event(site_data, HW_BREAKPOINT_W, HW_BREAKPOINT_LEN_8), i;
-	struct cpu_regs regs = { .flags = 2 };
+	struct cpu_regs regs = { .flags = ARCH_FLAGS_FIXED };
 	struct bpf_counter c;
 
 	if (hw < 0)
@@ -565,9 +560,9 @@ static int watchpoint_beside(const void *arg)
 	multi_attach_one(&c, loc_of(arg), 0);
 	multi_attach_one(&c, loc_of(watch_fn), MULTI_RETURN);
 	for (i = 1; i <= HW_RUNS; i++) {
-		regs.gpr[RDX] = i;
+		regs.gpr[WATCH_IN] = i;
 		site_call(watch_fn, &regs);
-		CHECK_EQ(regs.gpr[RAX], i + 1, "result");
+		CHECK_EQ(regs.gpr[WATCH_OUT], i + 1, "result");
 		CHECK_EQ(perf_count(hw), i, "hits of the watchpoint");
 		CHECK_EQ(c.values[BV_COUNT], 2 * i, "hits of the probes");
 	}
@@ -593,15 +588,12 @@ static int watchpoint_stop(const void *arg)
 			multi_attach_one(&c, loc_of(site->pc), 0);
 		}
 		pid = start_site(site);
-		/* DR0 = site_data, DR7: enable, write, 8 bytes */
-		if (ptrace(PTRACE_POKEUSER, pid, offsetof(struct user, u_debugreg[0]), site_data) ||
-		    ptrace(PTRACE_POKEUSER, pid, offsetof(struct user, u_debugreg[7]),
-			   1 | 1 << 16 | 2 << 18))
+		if (arch_watch(pid, site_data))
 			return skip("no debug registers here");
 		MUST(ptrace(PTRACE_CONT, pid, 0, 0));
 		CHECK_EQ(wait_stop(pid), SIGTRAP, "%s: stop at the watchpoint", site->name);
 		pc[i] = PT_IP(get_regs(pid));
-		MUST(ptrace(PTRACE_POKEUSER, pid, offsetof(struct user, u_debugreg[7]), 0));
+		MUST(arch_watch(pid, NULL));
 		MUST(ptrace(PTRACE_CONT, pid, 0, 0));
 		check_ends(pid);
 	}
@@ -654,25 +646,33 @@ static int interrupted(const void *arg)
 
 int main(int argc, char **argv)
 {
-	static const char *const some[] = { "nop", "push", "call", "ret", "add", "riprel_store" };
+	static const char *const some[] = {
+		"nop", ARCH_SITE_PUSH, ARCH_SITE_CALL, "ret", "add", ARCH_SITE_STORE,
+	};
 	int i;
 
+#ifdef ARCH_HAS_SINGLESTEP
 	for (i = 0; i < nr_sites; i++) {
 		const char *fault = sites[i].fault;
 
 		/* Wrong on C, but not under a debugger: pushf shows its flag then, too. */
 		if (fault && !strcmp(fault, "F.2") && strcmp(sites[i].name, "syscall"))
 			fault = NULL;
-		add_test(fault, singlestep, &sites[i], "single-step %s", sites[i].name);
+		add_test(fault ? fault : ARCH_SINGLESTEP_FAULT, singlestep, &sites[i],
+			 "single-step %s", sites[i].name);
 	}
 	for (i = 0; i < 6; i++)
 		add_test("F.5", singlestep_siginfo, site_by_name(some[i]),
 			 "siginfo of a single-step, %s", some[i]);
 	for (i = 0; i < nr_sites; i++)
-		if (sites[i].pc == sites[i].fn && !sites[i].fault && sites[i].name[0] != 'j')
-			add_test(NULL, singlestep_return, &sites[i],
+		if (sites[i].pc == sites[i].fn && !sites[i].fault &&
+		    !ARCH_IS_ONE_OF_MANY(sites[i].name))
+			add_test(ARCH_SINGLESTEP_FAULT, singlestep_return, &sites[i],
 				 "single-step with a return probe, %s", sites[i].name);
+#endif
+#ifdef TRACE_SELF_ASM
 	add_test(NULL, own_trace_flag, NULL, "program with a trace flag of its own");
+#endif
 	add_test("F.11", breakpoint_at_probe, (void *)0L,
 		 "breakpoint first, breakpoint leaves first");
 	add_test("F.11", breakpoint_at_probe, (void *)PROBE_LEAVES_FIRST,
@@ -689,10 +689,10 @@ int main(int argc, char **argv)
 			 "hardware breakpoint at the probe, %s", some[i]);
 	add_test(NULL, watchpoint_beside, watch_before, "watchpoint after the probe");
 	add_test(NULL, watchpoint_beside, watch_after, "watchpoint before the probe");
-	add_test(NULL, hw_watchpoint, site_by_name("riprel_store"), "watchpoint, riprel_store");
-	add_test(NULL, hw_watchpoint, site_by_name("riprel_add"), "watchpoint, riprel_add");
-	add_test(NULL, watchpoint_stop, site_by_name("riprel_store"),
-		 "debugger's watchpoint, riprel_store");
+	add_test(NULL, hw_watchpoint, site_by_name(ARCH_SITE_STORE), "watchpoint, " ARCH_SITE_STORE);
+	add_test(NULL, hw_watchpoint, site_by_name(ARCH_SITE_UPDATE), "watchpoint, " ARCH_SITE_UPDATE);
+	add_test(NULL, watchpoint_stop, site_by_name(ARCH_SITE_STORE),
+		 "debugger's watchpoint, " ARCH_SITE_STORE);
 	for (i = 0; i < 6; i++)
 		add_test(NULL, interrupted, site_by_name(some[i]), "interrupted, %s", some[i]);
 	return run_tests(argc, argv);

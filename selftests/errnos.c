@@ -15,6 +15,7 @@
 
 #include "semlib.h"
 #include "sites.h"
+#include "arch/asm.h"
 
 #define ENOTSUPP 524	/* not for user space, but it gets there */
 
@@ -76,29 +77,8 @@ struct insn {
 	const char	*fault;		/* of C: what it refuses without need */
 };
 
-#define INSN(name, bytes, err, fault) { name, bytes, sizeof(bytes) - 1, err, fault }
-
-static const struct insn insns[] = {
-	INSN("int3", "\xcc\xc3", ENOTSUPP, NULL),
-	INSN("int1", "\xf1\xc3", ENOTSUPP, NULL),
-	INSN("int n", "\xcd\x80\xc3", ENOTSUPP, NULL),
-	INSN("iret", "\x48\xcf", ENOTSUPP, NULL),
-	INSN("hlt", "\xf4\xc3", ENOTSUPP, NULL),
-	INSN("cli", "\xfa\xc3", ENOTSUPP, NULL),
-	INSN("sti", "\xfb\xc3", ENOTSUPP, NULL),
-	INSN("in", "\xe4\x10\xc3", ENOTSUPP, NULL),
-	INSN("out", "\xee\xc3", ENOTSUPP, NULL),
-	INSN("insb", "\x6c\xc3", ENOTSUPP, NULL),
-	INSN("mov to ss", "\x8e\xd0\xc3", ENOTSUPP, NULL),
-	INSN("invalid in 64-bit mode", "\x06\xc3", ENOTSUPP, NULL),
-	INSN("call with a 16-bit prefix", "\x66\xe8\x00\x00\x00\x00\xc3", ENOTSUPP, NULL),
-	INSN("jump with a 16-bit prefix", "\x66\xeb\x01\x90\xc3", ENOTSUPP, NULL),
-	INSN("too many prefixes",
-	     "\x66\x66\x66\x66\x66\x66\x66\x66\x66\x66\x66\x66\x66\x66\x66\x66\x66\x66", ENOEXEC, NULL),
-	INSN("nop", "\x90\xc3", 0, NULL),
-	INSN("add", "\x48\x01\xc8\xc3", 0, NULL),
-	INSN("ret", "\xc3", 0, NULL),
-};
+#define INSN(name, bytes, err, fault) { name, bytes, sizeof(bytes) - 1, err, fault },
+static const struct insn insns[] = { REFUSALS(INSN) };
 
 static int instruction(const void *arg)
 {
@@ -120,12 +100,22 @@ static int bad_instruction_unmapped(const void *arg)
 	char *map;
 	int fd;
 
-	path = code_file("\xf4\xc3", 2, &map);
+	path = code_file(REFUSED_INSN, sizeof(REFUSED_INSN) - 1, &map);
 	MUST(munmap(map, PAGE));
 	fd = perf_attach((struct loc){ path, 0 }, 0);
 	map = map_part(path, 0, PROT_READ | PROT_EXEC);
-	CHECK(!memcmp(map, "\xf4\xc3", 2), "the text changed");
+	CHECK(!memcmp(map, REFUSED_INSN, sizeof(REFUSED_INSN) - 1), "the text changed");
 	close(fd);
+	return PASS;
+}
+
+/* An offset at which no instruction can be, though there are bytes that look like one. */
+static int offset_misaligned(const void *arg)
+{
+	const char *path = make_semlib();
+
+	map_text(path);
+	CHECK_REFUSED(path, FN(0) + MISALIGNED_OFFSET, 0, EINVAL, "misaligned offset");
 	return PASS;
 }
 
@@ -216,7 +206,8 @@ static int trap_in_file(const void *arg)
 	const char *path;
 	char *map;
 
-	path = code_file(ARCH_BREAKPOINT "\xc3", ARCH_BREAKPOINT_LEN + 1, &map);
+	path = code_file(ARCH_UPROBE_TRAP ARCH_FN_SIMULATED,
+			 sizeof(ARCH_UPROBE_TRAP ARCH_FN_SIMULATED) - 1, &map);
 	CHECK_REFUSED(path, 0, 0, ENOTSUPP, "trap in the file");
 	return PASS;
 }
@@ -301,6 +292,8 @@ int main(int argc, char **argv)
 			 insns[i].name, insns[i].err);
 	add_test(NULL, bad_instruction_unmapped, NULL, "bad instruction, found at the mapping");
 	add_test(NULL, trap_in_file, NULL, "trap in the file: ENOTSUPP");
+	if (MISALIGNED_OFFSET)
+		add_test(NULL, offset_misaligned, NULL, "misaligned offset: EINVAL");
 	add_test(NULL, offset_beyond_file, NULL, "offset beyond the file: EINVAL");
 	add_test(NULL, offset_at_end, NULL, "offset at the end of the file");
 	add_test(NULL, negative_offset, NULL, "negative offset: EINVAL");

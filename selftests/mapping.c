@@ -26,7 +26,7 @@
 /* Each page of the library has a function here. */
 #define FN	0x100UL
 /* And each page but the last one a function that begins on it and ends on the next. */
-#define FN_CROSS (PAGE - 2)
+#define FN_CROSS (PAGE - ARCH_FN_CROSS)
 
 #define RX	(PROT_READ | PROT_EXEC)
 

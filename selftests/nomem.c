@@ -189,7 +189,7 @@ static int first_hit(const void *arg)
 
 int main(int argc, char **argv)
 {
-	static const char *const some[] = { "nop", "push", "ret", "add" };
+	static const char *const some[] = { "nop", ARCH_SITE_PUSH, "ret", "add" };
 	int i;
 
 	add_test(NULL, attach_multi, (void *)0L, "uprobe_multi");

@@ -62,7 +62,8 @@ struct hitter {
 
 /* Sites without memory of their own: threads share site_data. */
 static const char *const hot_sites[] = {
-	"nop", "push", "call", "je_short", "ret", "add", "sub_rsp", "riprel_load",
+	"nop", ARCH_SITE_PUSH, ARCH_SITE_CALL, ARCH_SITE_BRANCH, "ret", "add", ARCH_SITE_FRAME,
+	ARCH_SITE_LOAD,
 };
 #define HOT 8
 
@@ -196,7 +197,33 @@ static int last_probe_storm(const void *arg)
 	stop_hitters(h, THREADS);
 	CHECK(attaches > 5, "only %lld attaches", (long long)attaches);
 	CHECK(c.values[BV_COUNT] > 0, "no hits");
-	if (strcmp(name, "nop10"))
+	if (!site_is_optimised(h[0].site))
+		CHECK(text_equals_file(sites_start, sites_end - sites_start), "text after all");
+	return PASS;
+}
+
+/*
+ * Breakpoint in, breakpoint out, without a pause and without a look at hits: the
+ * processors that fetch the instruction while it changes see the one or the other.
+ */
+static int patch_storm(const void *arg)
+{
+	const char *name = arg;
+	struct hitter h[THREADS];
+	struct bpf_counter c;
+	uint64_t rounds = 0;
+
+	bpf_counter_load(&c, NULL);
+	start_hitters(h, THREADS, name);
+	start_clock();
+	while (running()) {
+		close(multi_attach_one(&c, loc_of(h[0].site->pc), 0));
+		rounds++;
+	}
+	stop_hitters(h, THREADS);
+	CHECK(rounds > 20, "only %lld rounds", (long long)rounds);
+	CHECK(c.values[BV_COUNT] > 0, "no hits in %lld rounds", (long long)rounds);
+	if (!site_is_optimised(h[0].site))
 		CHECK(text_equals_file(sites_start, sites_end - sites_start), "text after all");
 	return PASS;
 }
@@ -494,10 +521,21 @@ static int slots_exhausted(const void *arg)
 	return PASS;
 }
 
+/* C leaves traces of an optimised site. */
+static const char *fault_of(const char *name)
+{
+	return site_is_optimised(site_by_name(name)) ? "F.9" : NULL;
+}
+
 int main(int argc, char **argv)
 {
-	static const char *const names[] = { "nop", "push", "ret", "add", "nop10" };
-	int i;
+	static const char *const names[] = {
+		"nop", ARCH_SITE_PUSH, "ret", "add",
+#ifdef ARCH_SITE_OPTIMISED
+		ARCH_SITE_OPTIMISED,
+#endif
+	};
+	int n = sizeof(names) / sizeof(names[0]), i;
 
 	if (argc == 2 && !strcmp(argv[1], "--calls")) {
 		child_calls();
@@ -505,11 +543,15 @@ int main(int argc, char **argv)
 	}
 	set_timeout(seconds() * 3 + 60);
 	add_test(NULL, attach_storm, NULL, "attach storm on eight sites");
-	for (i = 0; i < 5; i++)
-		add_test(i == 4 ? "F.9" : NULL, attach_storm, names[i], "attach storm, four threads, %s", names[i]);
-	for (i = 0; i < 5; i++)
-		add_test(i == 4 ? "F.9" : NULL, last_probe_storm, names[i],
+	for (i = 0; i < n; i++)
+		add_test(fault_of(names[i]), attach_storm, names[i],
+			 "attach storm, four threads, %s", names[i]);
+	for (i = 0; i < n; i++)
+		add_test(fault_of(names[i]), last_probe_storm, names[i],
 			 "only probe comes and goes, %s", names[i]);
+	for (i = 0; i < n; i++)
+		add_test(fault_of(names[i]), patch_storm, names[i],
+			 "patched in and out at full speed, %s", names[i]);
 	add_test(NULL, mmap_storm, NULL, "mmap storm");
 	add_test(NULL, fork_storm, NULL, "fork storm");
 	add_test(NULL, slots_exhausted, NULL, "150 threads stepping");

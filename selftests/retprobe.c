@@ -19,6 +19,7 @@
 #include "ktap.h"
 #include "probe.h"
 #include "sites.h"
+#include "arch/asm.h"
 
 #define NOINLINE __attribute__((noinline, noclone))
 
@@ -58,12 +59,7 @@ NOINLINE long recurse(long depth, inside_fn at_bottom)
  * tail_loop jumps to its own entry until its argument is 0.
  */
 extern const char tail_a[], tail_b[], tail_c[], tail_loop[];
-asm(".pushsection .text\n"
-    "tail_a: nop\njmp tail_b\n"
-    "tail_b: nop\njmp tail_c\n"
-    "tail_c: lea 7(%rdi), %rax\nret\n"
-    "tail_loop: nop\nsub $1, %rdi\njnz tail_loop\nmov $99, %eax\nret\n"
-    ".popsection");
+asm(".pushsection .text\n" TAIL_ASM ".popsection");
 
 /* Entry and return probe on a function. */
 struct both {
@@ -632,7 +628,7 @@ static int group_exit(const void *arg)
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 42, "child: status %#x", status);
 	CHECK_BOTH(&o, 4, 0, "outer");
 	detach_both(&o);
-	CHECK(text_equals_file(outer, 1), "breakpoint left behind");
+	CHECK(text_equals_file(outer, ARCH_BREAKPOINT_LEN), "breakpoint left behind");
 	return PASS;
 }
 
@@ -690,7 +686,7 @@ static int detach_pending(const void *arg)
 	attach_both(&o, outer);
 	CHECK_EQ(outer(detach_inside, &d), 1234, "outer()");
 	CHECK_BOTH(&o, 1, 0, "outer");
-	CHECK(text_equals_file(outer, 1), "breakpoint left behind");
+	CHECK(text_equals_file(outer, ARCH_BREAKPOINT_LEN), "breakpoint left behind");
 	CHECK_EQ(outer(NULL, NULL), 1234, "outer() after the detach");
 	return PASS;
 }

@@ -18,6 +18,7 @@
 #include "ktap.h"
 #include "probe.h"
 #include "sites.h"
+#include "arch/asm.h"
 
 static volatile long handled;
 
@@ -121,25 +122,14 @@ static int signal_storm_nested(const void *arg)
  * Instructions that fault. The handler sees the same as without a probe, fixes
  * the cause by going on at fault_out; the hit is counted once.
  */
-extern const char fault_out[];
-extern const char fault_load[], fault_store_rip[], fault_div[], fault_ud2[], fault_push[],
-		  fault_call[], fault_ret[], fault_jmp[], fault_add_mem[];
 static char ro_page[4096] __attribute__((aligned(4096), used)) = { 1 };
 
-asm(".pushsection .text.sites, \"ax\", @progbits\n"
-    ".globl fault_load, fault_store_rip, fault_div, fault_ud2, fault_push, fault_call\n"
-    ".globl fault_ret, fault_jmp, fault_add_mem, fault_out\n"
-    "fault_load: mov 8(%rax), %rdx\nret\n"
-    "fault_store_rip: mov %rsi, ro_page(%rip)\nret\n"
-    "fault_add_mem: add %rcx, (%rax)\nret\n"
-    "fault_div: div %rcx\nret\n"
-    "fault_ud2: ud2\nret\n"
-    "fault_push: push %rbp\nret\n"
-    "fault_call: call fault_out\nret\n"
-    "fault_ret: ret\n"
-    "fault_jmp: jmp *%rax\n"
-    "fault_out: ret\n"
-    ".popsection");
+#define FAULT_ASM(label, name, insn, bad_stack)					\
+	asm(".pushsection .text.sites, \"ax\", @progbits\n"			\
+	    "fault_" #label ":\n" insn "\n.popsection");			\
+	extern const char fault_##label[];
+FAULTS(FAULT_ASM)
+asm(".pushsection .text.sites, \"ax\", @progbits\n" FAULT_OUT_ASM ".popsection");
 
 struct fault {
 	const char	*name;
@@ -150,7 +140,7 @@ struct fault {
 struct seen {
 	int	n, sig, code;
 	void	*addr;
-	greg_t	gregs[NGREG];
+	uint8_t	regs[sizeof(UC_REGS((ucontext_t *)0))] __attribute__((aligned(8)));
 };
 
 static struct seen seen;
@@ -164,29 +154,22 @@ static void on_fault(int sig, siginfo_t *si, void *ctx)
 	seen.sig = sig;
 	seen.code = si->si_code;
 	seen.addr = si->si_addr;
-	memcpy(seen.gregs, uc->uc_mcontext.gregs, sizeof(seen.gregs));
+	memcpy(seen.regs, &UC_REGS(uc), sizeof(seen.regs));
 	siglongjmp(back, 1);
 }
 
 /*
- * Jumps to rdi with the stack pointer rsi (0: as it is) and known values in all
+ * Jumps to @insn with the stack pointer @sp (0: as it is) and known values in all
  * other registers. Nobody comes back from there but by siglongjmp().
  */
 void jump_with_known_regs(const char *insn, unsigned long sp) __attribute__((noreturn));
-asm(".pushsection .text\n"
-    "jump_with_known_regs:\n"
-    "test %rsi, %rsi\ncmovnz %rsi, %rsp\n"
-    "mov %rdi, %rdx\nmov $0x71, %ebx\nmov $0x72, %ebp\nmov $0x73, %esi\nmov $0x74, %edi\n"
-    "mov $0x75, %r8d\nmov $0x76, %r9d\nmov $0x77, %r10d\nmov $0x78, %r11d\n"
-    "mov $0x79, %r12d\nmov $0x7a, %r13d\nmov $0x7b, %r14d\nmov $0x7c, %r15d\n"
-    "xor %eax, %eax\nxor %ecx, %ecx\njmp *%rdx\n"
-    ".popsection");
+asm(".pushsection .text\njump_with_known_regs:\n" JUMP_ASM ".popsection");
 
 static __attribute__((noinline)) void run_fault(const struct fault *f)
 {
 	memset(&seen, 0, sizeof(seen));
 	if (!sigsetjmp(back, 1))
-		jump_with_known_regs(f->insn, f->bad_stack ? 0x1000 : 0);
+		jump_with_known_regs(f->insn, f->bad_stack ? FAULT_BAD_STACK : 0);
 }
 
 static void catch_faults(void)
@@ -222,8 +205,9 @@ static int faulting(const void *arg)
 		CHECK_EQ(seen.sig, bare.sig, "%s: signal", f->name);
 		CHECK_EQ(seen.code, bare.code, "%s: si_code", f->name);
 		CHECK_EQ((long)seen.addr, (long)bare.addr, "%s: si_addr", f->name);
-		for (i = 0; i < NGREG; i++)
-			CHECK_EQ(seen.gregs[i], bare.gregs[i], "%s: gregs[%d]", f->name, i);
+		for (i = 0; i < (int)sizeof(seen.regs) / 8; i++)
+			CHECK_EQ(((uint64_t *)seen.regs)[i], ((uint64_t *)bare.regs)[i],
+				 "%s: register %d of the context", f->name, i);
 		CHECK_EQ(c.values[BV_COUNT], n, "%s: hits", f->name);
 	}
 	return PASS;
@@ -249,14 +233,14 @@ static int restarted(const void *arg)
 	CHECK(lazy_page != MAP_FAILED, "mmap");
 	MUST(sigaction(SIGSEGV, &sa, NULL));
 	bpf_counter_load(&c, NULL);
-	multi_attach_one(&c, loc_of(fault_add_mem), 0);
+	multi_attach_one(&c, loc_of(fault_update), 0);
 	for (n = 1; n <= 10; n++) {
 		memset(&regs, 0, sizeof(regs));
 		MUST(mprotect(lazy_page, 4096, PROT_NONE));
-		regs.gpr[RAX] = (long)lazy_page;
-		regs.gpr[RCX] = 5;
-		regs.flags = 2;
-		site_call(fault_add_mem, &regs);
+		regs.gpr[FAULT_ADDR] = (long)lazy_page;
+		regs.gpr[FAULT_VALUE] = 5;
+		regs.flags = ARCH_FLAGS_FIXED;
+		site_call(fault_update, &regs);
 		CHECK_EQ(handled, n, "faults");
 		CHECK_EQ(*(long *)lazy_page, 5 * n, "additions");
 		CHECK_EQ(c.values[BV_COUNT], 2 * n, "hits");
@@ -325,18 +309,11 @@ static int killed(const void *arg)
 
 int main(int argc, char **argv)
 {
-	static const char *const some[] = { "nop", "push", "call", "ret", "add", "riprel_store_rsi" };
-	static const struct fault faults[] = {
-		{ "load", fault_load, false },
-		{ "RIP-relative store", fault_store_rip, false },
-		{ "read-modify-write", fault_add_mem, false },
-		{ "division by zero", fault_div, false },
-		{ "undefined instruction", fault_ud2, false },
-		{ "push on a bad stack", fault_push, true },
-		{ "call on a bad stack", fault_call, true },
-		{ "return on a bad stack", fault_ret, true },
-		{ "jump to nowhere", fault_jmp, false },
+	static const char *const some[] = {
+		"nop", ARCH_SITE_PUSH, ARCH_SITE_CALL, "ret", "add", ARCH_SITE_STORE2,
 	};
+#define FAULT_ENTRY(label, name, insn, bad_stack) { name, fault_##label, bad_stack },
+	static const struct fault faults[] = { FAULTS(FAULT_ENTRY) };
 	unsigned int i;
 
 	for (i = 0; i < 6; i++) {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The uretprobe and uprobe system calls are for the kernel's trampolines only. */
+/*
+ * The probes' page and, where trampolines enter by them, the system calls uretprobe
+ * and uprobe: all that is for the kernel's trampolines only.
+ */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -32,6 +35,7 @@ static int status_of(void (*fn)(void))
 	return status;
 }
 
+#ifdef NR_URETPROBE
 static void forge_uretprobe(void)
 {
 	syscall(NR_URETPROBE);
@@ -57,6 +61,7 @@ static int uretprobe_probed(const void *arg)
 	CHECK_EQ(target(1), 2, "target() after the forgery in a child");
 	return PASS;
 }
+#endif
 
 static unsigned long uprobes_page(void)
 {
@@ -116,6 +121,7 @@ static int trampoline_forged_probed(const void *arg)
 	return PASS;
 }
 
+#ifdef NR_UPROBE
 static int uprobe_forged(const void *arg)
 {
 	long r, i;
@@ -127,18 +133,19 @@ static int uprobe_forged(const void *arg)
 		CHECK_EQ(r, -1, "forged uprobe system call");
 		CHECK_EQ(errno, EPROTO, "errno");
 		/* Once more with probes in the process. */
-		fd = perf_attach(loc_of(site_by_name("nop10")->pc), 0);
+		fd = perf_attach(loc_of(site_by_name(ARCH_SITE_OPTIMISED)->pc), 0);
 		struct site_state st;
 
 		site_random(&st, 1);
-		site_run(site_by_name("nop10"), &st);
-		site_run(site_by_name("nop10"), &st);
+		site_run(site_by_name(ARCH_SITE_OPTIMISED), &st);
+		site_run(site_by_name(ARCH_SITE_OPTIMISED), &st);
 		CHECK_EQ(perf_count(fd), 2, "hits");
 		if (i)
 			close(fd);
 	}
 	return PASS;
 }
+#endif
 
 /* The program can neither write to nor unprotect the probes' page. */
 static int area_not_writable(const void *arg)
@@ -192,11 +199,15 @@ static int area_unmapped(const void *arg)
 
 int main(int argc, char **argv)
 {
+#ifdef NR_URETPROBE
 	add_test(NULL, uretprobe_unprobed, NULL, "forged uretprobe call, process without probes");
 	add_test(NULL, uretprobe_probed, NULL, "forged uretprobe call, process with a return probe");
+#endif
 	add_test(NULL, trampoline_forged, NULL, "jump to the parent's trampoline");
 	add_test(NULL, trampoline_forged_probed, NULL, "jump to the trampoline, no return pending");
+#ifdef NR_UPROBE
 	add_test(NULL, uprobe_forged, NULL, "forged uprobe call");
+#endif
 	add_test(NULL, area_not_writable, NULL, "the page of the probes stays as it is");
 	add_test(NULL, area_unmapped, NULL, "program unmaps the page of the probes");
 	return run_tests(argc, argv);

@@ -4,6 +4,13 @@
 
 . "${0%/*}/lib/sh.sh"
 
+# Registers of the first three arguments.
+case "$(uname -m)" in
+x86_64) arg0=%di arg1=%si arg2=%dx ;;
+aarch64) arg0=%x0 arg1=%x1 arg2=%x2 ;;
+riscv64) arg0=%a0 arg1=%a1 arg2=%a2 ;;
+esac
+
 T=/sys/kernel/tracing
 G=$UPT_TMP/helpers/greeter
 
@@ -66,18 +73,18 @@ run() {	# run NAME FUNCTION
 }
 
 string_argument() {
-	trace "p:upt/g $G:$offset text=+0(%di):string" &&
+	trace "p:upt/g $G:$offset text=+0($arg0):string" &&
 	expect 3 'g: \(0x' && expect 1 'text="hello"' && expect 1 'text="uprobes"' &&
 	expect 1 'text="in Rust"'
 }
 
 integer_arguments() {
-	trace "p:upt/g $G:$offset n=%si:s64 x=%si:x8 u=%si:u32" &&
+	trace "p:upt/g $G:$offset n=$arg1:s64 x=$arg1:x8 u=$arg1:u32" &&
 	expect 1 'n=0 x=0x0 u=0' && expect 1 'n=1 x=0x1 u=1' && expect 1 'n=2 x=0x2 u=2'
 }
 
 dereferenced() {
-	trace "p:upt/g $G:$offset id=+0(%dx):s64 name=+0(+8(%dx)):string" &&
+	trace "p:upt/g $G:$offset id=+0($arg2):s64 name=+0(+8($arg2)):string" &&
 	expect 3 'id=4711 name="nobody"'
 }
 
@@ -94,7 +101,7 @@ stack_and_comm() {
 
 filter() {
 	reset
-	echo "p:upt/g $G:$offset n=%si:s64" >>$T/uprobe_events
+	echo "p:upt/g $G:$offset n=$arg1:s64" >>$T/uprobe_events
 	echo 'n >= 5' >$T/events/upt/g/filter
 	echo 1 >$T/events/upt/g/enable
 	"$G" 8
@@ -121,7 +128,7 @@ profile() {
 histogram() {
 	[ -e $T/events/sched ] || true
 	reset
-	echo "p:upt/g $G:$offset n=%si:s64" >>$T/uprobe_events
+	echo "p:upt/g $G:$offset n=$arg1:s64" >>$T/uprobe_events
 	if ! echo 'hist:keys=n' >$T/events/upt/g/trigger 2>/dev/null; then
 		why="no histogram triggers in this kernel"
 		return 4
@@ -134,10 +141,10 @@ histogram() {
 
 listing_of_events() {
 	reset
-	echo "p:upt/g $G:$offset text=+0(%di):string" >>$T/uprobe_events
+	echo "p:upt/g $G:$offset text=+0($arg0):string" >>$T/uprobe_events
 	echo "r:upt/h $G:$offset" >>$T/uprobe_events
 	out=$(cat $T/uprobe_events)
-	expect 1 "^p:upt/g $G:0x0*$(printf '%x' "$load") text=\+0\(%di\):string$" &&
+	expect 1 "^p:upt/g $G:0x0*$(printf '%x' "$load") text=\+0\($arg0\):string$" &&
 	expect 1 "^r:upt/h $G:0x0*$(printf '%x' "$load")$" || return 1
 	# The listing can be written back.
 	saved=$out

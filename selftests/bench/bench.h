@@ -20,16 +20,8 @@ struct bench_site {
 	unsigned int	flags;
 };
 
-static const struct bench_site bench_sites[] = {
-	{ "nop", "nop", 0 },
-	{ "push", "push", 0 },
-	{ "ret", "ret", 0 },
-	{ "sub", "sub_rsp", 0 },
-	{ "nop5", "nop5", 0 },
-	{ "nop10", "nop10", 0 },
-	{ "uretprobe-nop", "nop", MULTI_RETURN },
-	{ "uretprobe-ret", "ret", MULTI_RETURN },
-};
+#define BENCH_SITE(name, site, flags) { name, site, flags },
+static const struct bench_site bench_sites[] = { ARCH_BENCH_SITES(BENCH_SITE) };
 
 #define NR_BENCH_SITES (sizeof(bench_sites) / sizeof(bench_sites[0]))
 

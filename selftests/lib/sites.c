@@ -35,6 +35,15 @@ const struct site *site_by_name(const char *name)
 	return NULL;
 }
 
+bool site_is_optimised(const struct site *site)
+{
+#ifdef ARCH_SITE_OPTIMISED
+	return !strcmp(site->name, ARCH_SITE_OPTIMISED);
+#else
+	return false;
+#endif
+}
+
 /* splitmix64 */
 uint64_t random64(uint64_t *state)
 {
@@ -53,7 +62,7 @@ void site_random(struct site_state *st, uint64_t n)
 	memset(st, 0, sizeof(*st));
 	for (i = 0; i < NR_GPR; i++)
 		st->regs.gpr[i] = random64(&seed);
-	st->regs.flags = (random64(&seed) & ARCH_FLAGS_MASK) | 2;
+	st->regs.flags = (random64(&seed) & ARCH_FLAGS_MASK) | ARCH_FLAGS_FIXED;
 	for (i = 0; i < 64; i++)
 		st->data[i] = random64(&seed);
 }

@@ -23,6 +23,9 @@ extern uint8_t site_data[];
 
 const struct site *site_by_name(const char *name);
 
+/* Optimised by C after the first hit, with a trace that stays in the text. */
+bool site_is_optimised(const struct site *site);
+
 /* The page or pages of all sites. */
 extern const char sites_start[], sites_end[];
 

@@ -11,8 +11,10 @@
 #define ARCH_PT_REGS_IP		(16 * 8)
 #define ARCH_PT_REGS_SP		(19 * 8)
 
+/* A debugger's breakpoint, and the one of uprobes as it may be found in a file. */
 #define ARCH_BREAKPOINT		"\xcc"
 #define ARCH_BREAKPOINT_LEN	1
+#define ARCH_UPROBE_TRAP	"\xcc"
 
 /*
  * long fn(long x) { return x + 1; } as bytes, position-independent. The first
@@ -21,6 +23,8 @@
  */
 #define ARCH_FN_SIMULATED	"\x90\x48\x8d\x47\x01\xc3"
 #define ARCH_FN_STEPPED		"\x48\x8d\x47\x01\xc3"
+/* How far before the end of a page ARCH_FN_STEPPED begins to reach into the next one. */
+#define ARCH_FN_CROSS		2
 
 /* The debugger's view of a stopped task (struct user_regs_struct). */
 #define PT_IP(regs)		((regs).rip)
@@ -31,6 +35,35 @@
 /* Instruction pointer and stack pointer of a signal's ucontext. */
 #define UC_IP(uc)		((uc)->uc_mcontext.gregs[REG_RIP])
 #define UC_SP(uc)		((uc)->uc_mcontext.gregs[REG_RSP])
+
+/* PTRACE_SINGLESTEP; what C gets wrong with it at every site (nothing here). */
+#define ARCH_HAS_SINGLESTEP	1
+#define ARCH_SINGLESTEP_FAULT	NULL
+
+/* Trampolines enter the kernel by system calls, which tracers of C's get to see. */
+#define ARCH_TRAMPOLINE_FAULT	"F.10"
+
+/* Sites of sites.h by their role: "nop", "ret" and "add" (stepped) are everywhere. */
+#define ARCH_SITE_PUSH		"push"
+#define ARCH_SITE_CALL		"call"
+#define ARCH_SITE_LOAD		"riprel_load"
+#define ARCH_SITE_STORE		"riprel_store"
+#define ARCH_SITE_STORE2	"riprel_store_rsi"
+#define ARCH_SITE_UPDATE	"riprel_add"
+#define ARCH_SITE_BRANCH	"je_short"
+#define ARCH_SITE_FRAME		"sub_rsp"
+/* Optimised after the first hit, with a trace that stays in the text. */
+#define ARCH_SITE_OPTIMISED	"nop10"
+/* The same branch with another condition. */
+#define ARCH_IS_ONE_OF_MANY(name)						\
+	((name)[0] == 'j' && (name)[1] != 'm' && (name)[1] != 'r')
+
+/* Name in reports, site, flags of the attach: see bench/bench.h. */
+#define ARCH_BENCH_SITES(S)							\
+	S("nop", "nop", 0) S("push", "push", 0) S("ret", "ret", 0)		\
+	S("sub", "sub_rsp", 0) S("nop5", "nop5", 0) S("nop10", "nop10", 0)	\
+	S("uretprobe-nop", "nop", MULTI_RETURN)				\
+	S("uretprobe-ret", "ret", MULTI_RETURN)
 
 /* Not in the C library's headers of older distributions. */
 #define NR_URETPROBE		335
@@ -46,6 +79,14 @@ struct cpu_regs {
 
 /* Flags a test may set at random: CF, PF, AF, ZF, SF, OF. Never TF or DF. */
 #define ARCH_FLAGS_MASK		0x8d5
+#define ARCH_FLAGS_FIXED	2
+
+/* Where a handler finds them: words of pt_regs, -1 for what the caller does not set. */
+#define ARCH_PT_REGS_OF_GPR	{						\
+	[RAX] = 10, [RCX] = 11, [RDX] = 12, [RBX] = 5, [RSP] = -1, [RBP] = 4,	\
+	[RSI] = 13, [RDI] = 14, [R8] = 9, [R9] = 8, [R10] = 7, [R11] = 6,	\
+	[R12] = 3, [R13] = 2, [R14] = 1, [R15] = 0 }
+#define ARCH_PT_REGS_FLAGS	(18 * 8)
 
 /* Calls @fn with the registers in @io, stores there what it leaves. */
 void site_call(const void *fn, struct cpu_regs *io);
