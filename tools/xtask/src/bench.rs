@@ -49,6 +49,11 @@ fn goal(arch: Arch, site: &str) -> Option<f64> {
     match (arch, site) {
         (Arch::X86_64, "nop" | "push" | "uretprobe-nop") => Some(0.75),
         (Arch::X86_64, "ret" | "sub") => Some(0.45),
+        (Arch::Arm64, "nop" | "ret" | "uretprobe-nop") => Some(0.75),
+        (Arch::Arm64, "stp" | "sub" | "bti") => Some(0.5),
+        (Arch::Riscv64, "nop" | "addi" | "sd") => Some(0.5),
+        (Arch::Riscv64, "ret" | "auipc") => Some(0.75),
+        (Arch::Riscv64, "uretprobe-nop") => Some(0.55),
         _ => None,
     }
 }

@@ -146,8 +146,12 @@ mod tests {
     use super::*;
 
     fn machine<'a>(icount: bool, interactive: bool) -> Machine<'a> {
+        machine_of(Arch::X86_64, icount, interactive)
+    }
+
+    fn machine_of<'a>(arch: Arch, icount: bool, interactive: bool) -> Machine<'a> {
         Machine {
-            arch: Arch::X86_64,
+            arch,
             image: Path::new("/image"),
             rootfs: Path::new("/root,fs"),
             init: "/init",
@@ -179,6 +183,20 @@ mod tests {
         assert!(text.contains("name=stderr"), "{text}");
         assert!(text.ends_with(" a=b"), "{text}");
         assert!(!text.contains("lpj="), "{text}");
+    }
+
+    #[test]
+    fn machines_of_the_other_architectures() {
+        let arm64 = text(&machine_of(Arch::Arm64, false, false));
+        assert!(
+            arm64.starts_with("-machine virt,gic-version=3 -cpu max"),
+            "{arm64}"
+        );
+        assert!(arm64.contains("-smp 3 "), "{arm64}");
+        assert!(arm64.contains("console=ttyAMA0"), "{arm64}");
+        let riscv64 = text(&machine_of(Arch::Riscv64, true, false));
+        assert!(riscv64.contains("-cpu rv64,v=true"), "{riscv64}");
+        assert!(riscv64.contains("-smp 1 -icount"), "{riscv64}");
     }
 
     #[test]
