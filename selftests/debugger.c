@@ -51,7 +51,7 @@ static void set_regs(pid_t pid, struct user_regs_struct *regs)
 
 /* Where a stepped site returns to. */
 extern const char landing[];
-asm(".pushsection .text\nlanding:\n" LANDING_ASM ".popsection");
+asm(".pushsection .text\n.globl landing\nlanding:\n" LANDING_ASM ".popsection");
 
 /*
  * A child that is stopped at the first instruction of @site. The registers are
@@ -219,7 +219,7 @@ static void on_trap(int sig, siginfo_t *si, void *ctx)
 }
 
 extern const char trace_self[];
-asm(".pushsection .text\ntrace_self:\n" TRACE_SELF_ASM ".popsection");
+asm(".pushsection .text\n.globl trace_self\ntrace_self:\n" TRACE_SELF_ASM ".popsection");
 
 static int own_trace_flag(const void *arg)
 {
@@ -685,7 +685,7 @@ int main(int argc, char **argv)
 		add_test(NULL, breakpoint_beside, site_by_name(some[i]),
 			 "breakpoints beside the probe, %s", some[i]);
 	for (i = 0; i < 6; i++)
-		add_test(NULL, hw_breakpoint, site_by_name(some[i]),
+		add_test(ARCH_HW_BREAKPOINT_FAULT, hw_breakpoint, site_by_name(some[i]),
 			 "hardware breakpoint at the probe, %s", some[i]);
 	add_test(NULL, watchpoint_beside, watch_before, "watchpoint after the probe");
 	add_test(NULL, watchpoint_beside, watch_after, "watchpoint before the probe");

@@ -237,6 +237,10 @@ static int matrix(const void *arg)
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == (void *)DATA_AT, "mmap");
 	CHECK(mmap((void *)STACK_AT, DATA_SIZE, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == (void *)STACK_AT, "mmap");
+#ifdef READ_ONLY_AT
+	CHECK(mmap((void *)READ_ONLY_AT, DATA_SIZE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS |
+		   MAP_FIXED_NOREPLACE, -1, 0) == (void *)READ_ONLY_AT, "mmap");
+#endif
 	if (mach_lacks(c))
 		return skip("%s", mach_lacks(c));
 	for (i = 0; i < rounds; i++)

@@ -124,9 +124,9 @@ static int signal_storm_nested(const void *arg)
  */
 static char ro_page[4096] __attribute__((aligned(4096), used)) = { 1 };
 
-#define FAULT_ASM(label, name, insn, bad_stack)					\
+#define FAULT_ASM(label, name, insn, bad_stack, fault)				\
 	asm(".pushsection .text.sites, \"ax\", @progbits\n"			\
-	    "fault_" #label ":\n" insn "\n.popsection");			\
+	    ".globl fault_" #label "\nfault_" #label ":\n" insn "\n.popsection");			\
 	extern const char fault_##label[];
 FAULTS(FAULT_ASM)
 asm(".pushsection .text.sites, \"ax\", @progbits\n" FAULT_OUT_ASM ".popsection");
@@ -134,7 +134,8 @@ asm(".pushsection .text.sites, \"ax\", @progbits\n" FAULT_OUT_ASM ".popsection")
 struct fault {
 	const char	*name;
 	const char	*insn;
-	bool		bad_stack;	/* rsp points nowhere while it runs */
+	bool		bad_stack;	/* the stack pointer points nowhere while it runs */
+	const char	*fault;		/* of C */
 };
 
 struct seen {
@@ -163,7 +164,7 @@ static void on_fault(int sig, siginfo_t *si, void *ctx)
  * other registers. Nobody comes back from there but by siglongjmp().
  */
 void jump_with_known_regs(const char *insn, unsigned long sp) __attribute__((noreturn));
-asm(".pushsection .text\njump_with_known_regs:\n" JUMP_ASM ".popsection");
+asm(".pushsection .text\n.globl jump_with_known_regs\njump_with_known_regs:\n" JUMP_ASM ".popsection");
 
 static __attribute__((noinline)) void run_fault(const struct fault *f)
 {
@@ -312,7 +313,7 @@ int main(int argc, char **argv)
 	static const char *const some[] = {
 		"nop", ARCH_SITE_PUSH, ARCH_SITE_CALL, "ret", "add", ARCH_SITE_STORE2,
 	};
-#define FAULT_ENTRY(label, name, insn, bad_stack) { name, fault_##label, bad_stack },
+#define FAULT_ENTRY(label, name, insn, bad_stack, fault) { name, fault_##label, bad_stack, fault },
 	static const struct fault faults[] = { FAULTS(FAULT_ENTRY) };
 	unsigned int i;
 
@@ -322,7 +323,7 @@ int main(int argc, char **argv)
 			 "signal storm, handler hits as well, %s", some[i]);
 	}
 	for (i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
-		add_test(NULL, faulting, &faults[i], "fault seen by a handler, %s", faults[i].name);
+		add_test(faults[i].fault, faulting, &faults[i], "fault seen by a handler, %s", faults[i].name);
 		add_test(NULL, fatal, &faults[i], "fault kills, %s", faults[i].name);
 	}
 	add_test(NULL, restarted, NULL, "fault repaired, instruction restarted");

@@ -43,6 +43,17 @@
 /* Trampolines enter the kernel by system calls, which tracers of C's get to see. */
 #define ARCH_TRAMPOLINE_FAULT	"F.10"
 
+/*
+ * What the kernel's unwinder finds at the entry of leaf(), called by level1() and so on,
+ * and at its return.
+ */
+#define ARCH_CHAIN_AT_ENTRY	{ leaf, level1, level2, level3 }
+#define ARCH_CHAIN_AT_RETURN	{ level1, level2, level3 }
+#define ARCH_CHAIN_CONFUSED(mask) 0
+
+/* What C gets wrong when a process loses its last probe. */
+#define ARCH_LAST_PROBE_FAULT	NULL
+
 /* Sites of sites.h by their role: "nop", "ret" and "add" (stepped) are everywhere. */
 #define ARCH_SITE_PUSH		"push"
 #define ARCH_SITE_CALL		"call"

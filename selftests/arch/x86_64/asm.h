@@ -9,6 +9,7 @@
 
 /* For retprobe.c: see there. */
 #define TAIL_ASM							\
+	".globl tail_a, tail_b, tail_c, tail_loop\n"			\
 	"tail_a: nop\njmp tail_b\n"					\
 	"tail_b: nop\njmp tail_c\n"					\
 	"tail_c: lea 7(%rdi), %rax\nret\n"				\
@@ -44,6 +45,8 @@ static inline void arch_enter(pid_t pid, struct user_regs_struct *regs, const vo
 }
 
 #define ARCH_HW_BREAKPOINT_LEN	8
+/* What C gets wrong with a hardware breakpoint at a probe. */
+#define ARCH_HW_BREAKPOINT_FAULT NULL
 
 /*
  * A program that sets its own trace flag. The instructions of the probes are those
@@ -62,6 +65,7 @@ static inline void arch_enter(pid_t pid, struct user_regs_struct *regs, const vo
 
 /* Stores gpr[WATCH_IN] to site_data between two nops, adds 1 in gpr[WATCH_OUT]. */
 #define WATCH_ASM							\
+	".globl watch_fn, watch_before, watch_after\n"			\
 	"watch_fn: watch_before: nop\n"					\
 	"mov %rdx, site_data(%rip)\n"					\
 	/* Not stepped: QEMU's #DB of the step tells of the watchpoint again. */ \
@@ -86,15 +90,15 @@ static inline int arch_watch(pid_t pid, const void *addr)
  * fault_update, which adds gpr[FAULT_VALUE] to the memory at gpr[FAULT_ADDR].
  */
 #define FAULTS(F)							\
-	F(load, "load", "mov 8(%rax), %rdx\nret", false)		\
-	F(store_rip, "RIP-relative store", "mov %rsi, ro_page(%rip)\nret", false) \
-	F(update, "read-modify-write", "add %rcx, (%rax)\nret", false)	\
-	F(div, "division by zero", "div %rcx\nret", false)		\
-	F(undefined, "undefined instruction", "ud2\nret", false)	\
-	F(push, "push on a bad stack", "push %rbp\nret", true)		\
-	F(call, "call on a bad stack", "call fault_out\nret", true)	\
-	F(ret, "return on a bad stack", "ret", true)			\
-	F(jump, "jump to nowhere", "jmp *%rax", false)
+	F(load, "load", "mov 8(%rax), %rdx\nret", false, NULL)		\
+	F(store_rip, "RIP-relative store", "mov %rsi, ro_page(%rip)\nret", false, NULL) \
+	F(update, "read-modify-write", "add %rcx, (%rax)\nret", false, NULL)	\
+	F(div, "division by zero", "div %rcx\nret", false, NULL)		\
+	F(undefined, "undefined instruction", "ud2\nret", false, NULL)	\
+	F(push, "push on a bad stack", "push %rbp\nret", true, NULL)		\
+	F(call, "call on a bad stack", "call fault_out\nret", true, NULL)	\
+	F(ret, "return on a bad stack", "ret", true, NULL)			\
+	F(jump, "jump to nowhere", "jmp *%rax", false, NULL)
 #define FAULT_ADDR		RAX
 #define FAULT_VALUE		RCX
 #define FAULT_OUT_ASM		"fault_out: ret\n"
