@@ -691,7 +691,7 @@ int main(int argc, char **argv)
 	add_test(NULL, watchpoint_beside, watch_after, "watchpoint before the probe");
 	add_test(NULL, hw_watchpoint, site_by_name(ARCH_SITE_STORE), "watchpoint, " ARCH_SITE_STORE);
 	add_test(NULL, hw_watchpoint, site_by_name(ARCH_SITE_UPDATE), "watchpoint, " ARCH_SITE_UPDATE);
-	add_test(NULL, watchpoint_stop, site_by_name(ARCH_SITE_STORE),
+	add_test(ARCH_WATCH_STOP_FAULT, watchpoint_stop, site_by_name(ARCH_SITE_STORE),
 		 "debugger's watchpoint, " ARCH_SITE_STORE);
 	for (i = 0; i < 6; i++)
 		add_test(NULL, interrupted, site_by_name(some[i]), "interrupted, %s", some[i]);

@@ -54,6 +54,9 @@ static inline int arch_insn_len(const void *insn)
 #define WATCH_IN		2
 #define WATCH_OUT		0
 
+/* What C gets wrong with a debugger's watchpoint on what a probed store writes. */
+#define ARCH_WATCH_STOP_FAULT	"F.11"
+
 /* A debugger's watchpoint on the 8 bytes at @addr, NULL: none; -1 if there is no such thing. */
 static inline int arch_watch(pid_t pid, const void *addr)
 {
@@ -123,7 +126,7 @@ struct uc_regs { uint64_t word[33]; } __attribute__((may_alias));
 	R("hvc", "\x02\x00\x00\xd4" RET, EINVAL, NULL)			\
 	R("smc", "\x03\x00\x00\xd4" RET, EINVAL, NULL)			\
 	R("eret", "\xe0\x03\x9f\xd6" RET, EINVAL, NULL)			\
-	R("msr daifset", "\xdf\x42\x03\xd5" RET, EINVAL, NULL)		\
+	R("msr daifset", "\xdf\x42\x03\xd5" RET, 0, "F.4")		\
 	R("ldxr", "\x00\x7c\x5f\xc8" RET, EINVAL, NULL)			\
 	R("ldaxr", "\x00\xfc\x5f\xc8" RET, EINVAL, NULL)		\
 	R("stxr", "\x20\x7c\x01\xc8" RET, EINVAL, NULL)			\

@@ -48,6 +48,8 @@ static inline int arch_insn_len(const void *insn)
 #define WATCH_IN		12
 #define WATCH_OUT		10
 
+#define ARCH_WATCH_STOP_FAULT	NULL
+
 /* The kernel has no watchpoints of debuggers here. */
 static inline int arch_watch(pid_t pid, const void *addr)
 {

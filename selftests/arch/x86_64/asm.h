@@ -75,6 +75,9 @@ static inline void arch_enter(pid_t pid, struct user_regs_struct *regs, const vo
 #define WATCH_IN		RDX
 #define WATCH_OUT		RAX
 
+/* What C gets wrong with a debugger's watchpoint on what a probed store writes. */
+#define ARCH_WATCH_STOP_FAULT	NULL
+
 /* A debugger's watchpoint on the 8 bytes at @addr, NULL: none; -1 if there is no such thing. */
 static inline int arch_watch(pid_t pid, const void *addr)
 {
