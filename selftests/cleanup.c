@@ -214,7 +214,10 @@ int main(int argc, char **argv)
 {
 	add_test(NULL, text_after_all, NULL, "text equals the file after all");
 	add_test(NULL, tracefs_empty, NULL, "uprobe_events is empty");
+	/* Hundreds of grace periods. */
+	set_timeout(180);
 	add_test(NULL, no_leak, NULL, "no memory leaks");
+	set_timeout(60);
 	add_test(NULL, no_hit_after_detach, NULL, "no hit after the detach");
 	return run_tests(argc, argv);
 }

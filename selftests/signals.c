@@ -317,6 +317,7 @@ int main(int argc, char **argv)
 	static const struct fault faults[] = { FAULTS(FAULT_ENTRY) };
 	unsigned int i;
 
+	set_timeout(120);
 	for (i = 0; i < 6; i++) {
 		add_test(NULL, signal_storm, site_by_name(some[i]), "signal storm, %s", some[i]);
 		add_test(NULL, signal_storm_nested, site_by_name(some[i]),

@@ -108,7 +108,8 @@ static inline int arch_watch(pid_t pid, const void *addr)
 	R("mret", "\x73\x00\x20\x30" RET, EINVAL, NULL)			\
 	R("sret", "\x73\x00\x20\x10" RET, EINVAL, NULL)			\
 	R("wfi", "\x73\x00\x50\x10" RET, EINVAL, NULL)			\
-	R("fence.i", "\x0f\x10\x00\x00" RET, EINVAL, NULL)		\
+	R("fence.i", "\x0f\x10\x00\x00" RET, 0, "fence")		\
+	R("fence", "\x0f\x00\xf0\x0f" RET, 0, "fence")			\
 	R("lr.d", "\x2f\x35\x05\x10" RET, EINVAL, "LR/SC")		\
 	R("sc.d", "\xaf\x35\xb5\x18" RET, EINVAL, "LR/SC")		\
 	R("nop", "\x13\x00\x00\x00" RET, 0, NULL)			\

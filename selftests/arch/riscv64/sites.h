@@ -90,6 +90,8 @@
 	S(fsd, NULL, DATA "\nfmv.d.x ft0, a1", "fsd ft0, 24(t0)", "")		\
 	S(fadd, NULL, "fmv.d.x ft0, a1\nfmv.d.x ft1, a2", "fadd.d ft0, ft0, ft1",	\
 	  "fmv.x.d a0, ft0")							\
+	S(fence, "fence", "", "fence rw, rw", "")				\
+	S(fence_i, "fence", "", "fence.i", "")					\
 	S(vadd, NULL, VECTOR "\nvmv.v.x v1, a1", "vadd.vx v2, v1, a2", "vmv.x.s a0, v2")	\
 	S(vse64, NULL, VECTOR "\n" DATA "\nvmv.v.x v1, a1", "vse64.v v1, (t0)", "")	\
 	S(vsetvli, NULL, VECTOR, "vsetvli a0, a1, e32, m2, ta, ma", "")
