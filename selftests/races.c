@@ -200,6 +200,17 @@ static int last_probe_storm(const void *arg)
 	return PASS;
 }
 
+#ifdef ARCH_CHANGES_IN_PLACE
+/* How often text was changed, in place and apart (with all CPUs stopped). */
+static void text_changes(long *in_place, long *apart)
+{
+	FILE *f = fopen("/sys/kernel/debug/uprobes/text_changes", "r");
+
+	CHECK(f && fscanf(f, "in-place %ld apart %ld", in_place, apart) == 2, "no counters");
+	fclose(f);
+}
+#endif
+
 /*
  * Breakpoint in, breakpoint out, without a pause and without a look at hits: the
  * processors that fetch the instruction while it changes see the one or the other.
@@ -210,7 +221,13 @@ static int patch_storm(const void *arg)
 	struct hitter h[THREADS];
 	struct bpf_counter c;
 	uint64_t rounds = 0;
+#ifdef ARCH_CHANGES_IN_PLACE
+	bool counted = !strcmp(impl_of_kernel(), "rust");
+	long before[2], after[2];
 
+	if (counted)
+		text_changes(&before[0], &before[1]);
+#endif
 	bpf_counter_load(&c, NULL);
 	start_hitters(h, THREADS, name);
 	start_clock();
@@ -219,6 +236,16 @@ static int patch_storm(const void *arg)
 		rounds++;
 	}
 	stop_hitters(h, THREADS);
+#ifdef ARCH_CHANGES_IN_PLACE
+	if (counted) {
+		bool apart = !ARCH_CHANGES_IN_PLACE(name);
+
+		text_changes(&after[0], &after[1]);
+		CHECK(after[apart] - before[apart] >= (long)rounds, "%s: %ld changes of its kind",
+		      name, after[apart] - before[apart]);
+		CHECK_EQ(after[!apart], before[!apart], "%s: changes of the other kind", name);
+	}
+#endif
 	CHECK(c.values[BV_COUNT] > 0, "no hits in %lld rounds", (long long)rounds);
 	if (!site_is_optimised(h[0].site))
 		CHECK(text_equals_file(sites_start, sites_end - sites_start), "text after all");

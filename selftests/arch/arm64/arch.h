@@ -69,6 +69,9 @@ struct cpu_regs {
 #define ARCH_CHAIN_AT_RETURN	{ level1, level2, level3 }
 #define ARCH_CHAIN_CONFUSED(mask) 0
 
+/* Whether the architecture lets this site and the breakpoint be exchanged in place. */
+#define ARCH_CHANGES_IN_PLACE(name) (!strcmp(name, "nop"))
+
 /* What C gets wrong when a process loses its last probe. */
 #define ARCH_LAST_PROBE_FAULT	"F.9"
 
