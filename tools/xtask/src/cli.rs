@@ -52,7 +52,7 @@ enum Command {
 #[derive(Args)]
 pub(crate) struct SetupArgs {
     /// Architectures to prepare for, separated by commas.
-    #[arg(long, value_delimiter = ',', default_value = "x86_64")]
+    #[arg(long, value_delimiter = ',', default_value = "x86_64,arm64,riscv64")]
     pub(crate) arch: Vec<Arch>,
     /// Only this part.
     #[arg(long)]
@@ -128,12 +128,15 @@ pub(crate) struct DemoArgs {
 
 #[derive(Args)]
 pub(crate) struct TestArgs {
-    #[arg(long, default_value = "x86_64")]
-    pub(crate) arch: Arch,
-    /// Host tests without Miri, and the guest suite on the Rust kernel only.
+    /// Architectures of the guests, separated by commas [default: all; x86_64 with --quick
+    /// and --on].
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) arch: Vec<Arch>,
+    /// Host tests without Miri, and the guest suite on the Rust release kernel only.
     #[arg(long, conflicts_with = "full")]
     pub(crate) quick: bool,
-    /// Races for their whole time, and the guest suite on the debug kernel too.
+    /// Races and random tests for their whole time, and the guest suite on the C and the
+    /// debug kernels too.
     #[arg(long)]
     pub(crate) full: bool,
     /// Only the tests that run on the host.

@@ -3,11 +3,12 @@
 //! `test`: the host's tests, then the guest suite on each kernel.
 
 use crate::{
+    arch::Arch,
     cli::TestArgs,
     ctx::Ctx,
     guest::{self, Guest},
     host,
-    kernel::{Impl, Profile, Variant},
+    kernel::{self, Freshness, Impl, Profile, Variant},
     ktap::{Parser, Report, Status, Tally},
     proc,
     selftests,
@@ -17,39 +18,50 @@ use crate::{
 use anyhow::{bail, Context, Result};
 use std::{
     collections::BTreeMap,
-    path::Path,
+    path::{Path, PathBuf},
     process::ExitCode,
+    thread,
     time::Duration, //
 };
 
-/// Kernels that the guest suite runs on. On the C one, to prove that the tests are right.
-const KERNELS: [(Impl, Profile); 3] = [
-    (Impl::Rust, Profile::Release),
-    (Impl::C, Profile::Release),
-    (Impl::Rust, Profile::Debug),
-];
-
 /// Runs the tests; the last line of standard output tells the numbers.
+///
+/// The kernels are built while the host's tests run, which between them keep few CPUs busy.
 pub(crate) fn run(ctx: &Ctx, args: &TestArgs) -> Result<ExitCode> {
     let mut rows = Vec::new();
-    if !args.guest {
-        for (name, tally) in host::run(ctx, args.quick)? {
-            rows.push((format!("host: {name}"), tally));
-        }
+    let variants = if args.host {
+        Vec::new()
+    } else {
+        variants(args)?
+    };
+    let (built, host) = thread::scope(|scope| {
+        let build = |variant| (variant, build(ctx, variant));
+        let builder = scope.spawn(move || variants.into_iter().map(build).collect::<Vec<_>>());
+        let host = if args.guest {
+            Ok(Vec::new())
+        } else {
+            host::run(ctx, args.quick)
+        };
+        (builder.join(), host)
+    });
+    for (name, tally) in host? {
+        rows.push((format!("host: {name}"), tally));
     }
-    if !args.host {
-        let out = selftests::build(ctx, args.arch)?;
-        for variant in variants(args)? {
-            // One kernel that does not build or boot leaves the others worth testing.
-            let tally = guest_suite(ctx, args, variant, &out).unwrap_or_else(|error| {
+    let Ok(built) = built else {
+        bail!("the thread that builds the kernels panicked");
+    };
+    for (variant, out) in built {
+        // One kernel that does not build or boot leaves the others worth testing.
+        let tally = out
+            .and_then(|out| guest_suite(ctx, args, variant, &out))
+            .unwrap_or_else(|error| {
                 eprintln!("error: {variant}: {error:#}");
                 Tally {
                     failed: 1,
                     ..Tally::default()
                 }
             });
-            rows.push((format!("guest: {variant}"), tally));
-        }
+        rows.push((format!("guest: {variant}"), tally));
     }
 
     let width = rows
@@ -76,33 +88,61 @@ pub(crate) fn run(ctx: &Ctx, args: &TestArgs) -> Result<ExitCode> {
     })
 }
 
+/// Builds the kernel, and the programs for its guest; returns the directory of those.
+fn build(ctx: &Ctx, variant: Variant) -> Result<PathBuf> {
+    kernel::ensure(ctx, variant, Freshness::Fingerprint)?;
+    selftests::build(ctx, variant.arch)
+}
+
+/// The kernels that the guest suite runs on: those that matter most first. A C kernel is
+/// there to prove that the tests are right.
 fn variants(args: &TestArgs) -> Result<Vec<Variant>> {
-    let all = KERNELS.map(|(implementation, profile)| Variant {
-        arch: args.arch,
-        implementation,
-        profile,
-    });
-    let Some(only) = &args.on else {
-        // The first is the one that matters most, the last takes the longest.
-        let count = match (args.quick, args.full) {
-            (true, _) => 1,
-            (_, true) => all.len(),
-            _ => 2,
-        };
-        return Ok(all[..count].to_vec());
+    const RELEASE: (Impl, Profile) = (Impl::Rust, Profile::Release);
+    const DEBUG: (Impl, Profile) = (Impl::Rust, Profile::Debug);
+    const C: (Impl, Profile) = (Impl::C, Profile::Release);
+
+    let only = args.on.as_deref().map(kernel_of).transpose()?;
+    let archs = match (&*args.arch, args.quick || only.is_some()) {
+        ([], true) => &[Arch::X86_64],
+        ([], false) => &Arch::ALL[..],
+        (given, _) => given,
     };
+    let mut variants = Vec::new();
+    let mut add = |arch, (implementation, profile)| {
+        variants.push(Variant {
+            arch,
+            implementation,
+            profile,
+        });
+    };
+    if let Some(only) = only {
+        archs.iter().for_each(|arch| add(*arch, only));
+        return Ok(variants);
+    }
+    for arch in archs {
+        add(*arch, RELEASE);
+    }
+    for arch in archs {
+        if args.full || (*arch == Arch::X86_64 && !args.quick) {
+            add(*arch, DEBUG);
+        }
+    }
+    if args.full {
+        archs.iter().for_each(|arch| add(*arch, C));
+    }
+    Ok(variants)
+}
+
+/// The kernel that `--on` names.
+fn kernel_of(name: &str) -> Result<(Impl, Profile)> {
     for implementation in [Impl::Rust, Impl::C] {
         for profile in [Profile::Release, Profile::Debug] {
-            if *only == format!("{}-{}", implementation.name(), profile.name()) {
-                return Ok(vec![Variant {
-                    arch: args.arch,
-                    implementation,
-                    profile,
-                }]);
+            if name == format!("{}-{}", implementation.name(), profile.name()) {
+                return Ok((implementation, profile));
             }
         }
     }
-    bail!("there is no kernel {only}; give rust-release, rust-debug, c-release or c-debug")
+    bail!("there is no kernel {name}; give rust-release, rust-debug, c-release or c-debug")
 }
 
 /// The suite on one kernel.
@@ -137,14 +177,12 @@ fn guest_suite(ctx: &Ctx, args: &TestArgs, variant: Variant, out: &Path) -> Resu
         )),
         ..Guest::new(variant)
     };
-    // The build has a progress line of its own.
-    crate::kernel::ensure(ctx, variant, crate::kernel::Freshness::Fingerprint)?;
     let step = ctx
         .ui
         .step(&format!("Guest suite on {variant}"), Unit::Steps(None));
     let mut parser = Parser::default();
     let mut raw = Vec::new();
-    let outcome = guest::run(ctx, &guest, &mut |bytes| {
+    let mut outcome = guest::run(ctx, &guest, &mut |bytes| {
         raw.extend_from_slice(bytes);
         parser.bytes(bytes);
         step.set(parser.seen());
@@ -161,6 +199,12 @@ fn guest_suite(ctx: &Ctx, args: &TestArgs, variant: Variant, out: &Path) -> Resu
         report
             .errors
             .extend(errors.map(|error| format!("KUnit: {error}")));
+    }
+    // C warns where it is wrong, which is for the tests to show.
+    if variant.implementation == Impl::C {
+        for text in outcome.splats.drain(..) {
+            println!("known   {variant}: the kernel complained: {text}");
+        }
     }
     if let Some((_, text)) = outcome.failure() {
         report.errors.push(text);
@@ -231,6 +275,67 @@ fn show(variant: Variant, report: &Report, ktap: &Path, log: &Path) -> Tally {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn names(args: &TestArgs) -> Result<Vec<String>> {
+        let variants = variants(args)?;
+        Ok(variants.iter().map(Variant::to_string).collect())
+    }
+
+    const PLAIN: TestArgs = TestArgs {
+        arch: Vec::new(),
+        quick: false,
+        full: false,
+        host: false,
+        guest: false,
+        on: None,
+        filter: None,
+    };
+
+    #[test]
+    fn kernels_of_each_kind_of_run() -> Result<()> {
+        assert_eq!(
+            names(&PLAIN)?,
+            [
+                "x86_64-rust-release",
+                "arm64-rust-release",
+                "riscv64-rust-release",
+                "x86_64-rust-debug"
+            ]
+        );
+        let quick = TestArgs {
+            quick: true,
+            ..PLAIN
+        };
+        assert_eq!(names(&quick)?, ["x86_64-rust-release"]);
+        let full = TestArgs {
+            full: true,
+            arch: vec![Arch::Arm64],
+            ..PLAIN
+        };
+        assert_eq!(
+            names(&full)?,
+            ["arm64-rust-release", "arm64-rust-debug", "arm64-c-release"]
+        );
+        Ok(())
+    }
+
+    #[test]
+    fn one_kernel_of_several_architectures() -> Result<()> {
+        let on = |arch, name: &str| {
+            names(&TestArgs {
+                arch,
+                on: Some(name.to_owned()),
+                ..PLAIN
+            })
+        };
+        assert_eq!(on(Vec::new(), "c-release")?, ["x86_64-c-release"]);
+        assert_eq!(
+            on(vec![Arch::Arm64, Arch::Riscv64], "rust-debug")?,
+            ["arm64-rust-debug", "riscv64-rust-debug"]
+        );
+        assert!(on(Vec::new(), "rust").is_err());
+        Ok(())
+    }
 
     #[test]
     fn kunit_is_found_among_other_messages() -> Result<()> {

@@ -5,22 +5,24 @@
 //! On a terminal a line shows what is going on; elsewhere there is one plain line when a
 //! step begins that takes time, one a minute while it lasts, and one when it is done.
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::{
     io::IsTerminal,
     sync::Mutex,
     time::{Duration, Instant}, //
 };
 
-/// Where messages go.
+/// Where messages go. Several threads may have steps at the same time.
 pub(crate) struct Ui {
     terminal: bool,
+    bars: MultiProgress,
 }
 
 impl Default for Ui {
     fn default() -> Self {
         Self {
             terminal: std::io::stderr().is_terminal(),
+            bars: MultiProgress::new(),
         }
     }
 }
@@ -39,7 +41,7 @@ pub(crate) enum Unit {
 impl Ui {
     /// Says something.
     pub(crate) fn note(&self, text: &str) {
-        eprintln!("xtask: {text}");
+        self.bars.suspend(|| eprintln!("xtask: {text}"));
     }
 
     /// Begins something that takes a while.
@@ -57,7 +59,10 @@ impl Ui {
             ),
         };
         let bar = if self.terminal {
-            let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+            let bar = self.bars.add(match total {
+                Some(total) => ProgressBar::new(total),
+                None => ProgressBar::no_length(),
+            });
             if let Ok(style) = ProgressStyle::with_template(template) {
                 bar.set_style(style);
             }
@@ -121,7 +126,9 @@ impl Step {
     /// Ends it with a line that tells the outcome.
     pub(crate) fn done(self, outcome: &str) {
         self.bar.finish_and_clear();
-        eprintln!("xtask: {}: {outcome} in {}", self.text, seconds(self.start));
+        let took = seconds(self.start);
+        self.bar
+            .suspend(|| eprintln!("xtask: {}: {outcome} in {took}", self.text));
     }
 }
 
