@@ -685,7 +685,7 @@ int main(int argc, char **argv)
 		add_test(NULL, breakpoint_beside, site_by_name(some[i]),
 			 "breakpoints beside the probe, %s", some[i]);
 	for (i = 0; i < 6; i++)
-		add_test(ARCH_HW_BREAKPOINT_FAULT, hw_breakpoint, site_by_name(some[i]),
+		add_test(ARCH_HW_BREAKPOINT_FAULT(some[i]), hw_breakpoint, site_by_name(some[i]),
 			 "hardware breakpoint at the probe, %s", some[i]);
 	add_test(NULL, watchpoint_beside, watch_before, "watchpoint after the probe");
 	add_test(NULL, watchpoint_beside, watch_after, "watchpoint before the probe");

@@ -40,8 +40,10 @@ static inline int arch_insn_len(const void *insn)
 }
 
 #define ARCH_HW_BREAKPOINT_LEN	4
-/* What C gets wrong with a hardware breakpoint at a probe. */
-#define ARCH_HW_BREAKPOINT_FAULT "F.11"
+/* What C gets wrong with a hardware breakpoint at a probe that it steps. */
+#define ARCH_HW_BREAKPOINT_FAULT(name) \
+	(!strcmp(name, ARCH_SITE_PUSH) || !strcmp(name, "add") || \
+	 !strcmp(name, ARCH_SITE_STORE) ? "F.11" : NULL)
 
 /* Stores gpr[WATCH_IN] to site_data between two nops, adds 1 in gpr[WATCH_OUT]. */
 #define WATCH_ASM							\

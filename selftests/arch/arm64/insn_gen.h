@@ -376,7 +376,7 @@ static const struct insn_class insn_classes[] = {
 	{ "hints", NULL, K_HINT, true, 100 },
 	{ "more hints", "F.4", K_HINT_MORE, true, 100 },
 	{ "atomics", NULL, K_ATOMIC, true, 100 },
-	{ "system registers and barriers", "si_addr", K_SYSTEM, true, 100 },
+	{ "system registers and barriers", NULL, K_SYSTEM, true, 100 },
 	{ "flags and status written", "F.4", K_MSR, true, 100 },
 	{ "pointer authentication", "si_addr", K_PAC, true, 100 },
 	{ "branches with pointer authentication", "F.4", K_PAC_BRANCH, true, 100 },

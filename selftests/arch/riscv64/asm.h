@@ -58,7 +58,7 @@ static inline int arch_watch(pid_t pid, const void *addr)
 
 #define ARCH_HW_BREAKPOINT_LEN	4
 /* What C gets wrong with a hardware breakpoint at a probe. */
-#define ARCH_HW_BREAKPOINT_FAULT NULL
+#define ARCH_HW_BREAKPOINT_FAULT(name) NULL
 
 /*
  * For signals.c: instructions that fault with all registers 0 or small but for t0,

@@ -46,7 +46,7 @@ static inline void arch_enter(pid_t pid, struct user_regs_struct *regs, const vo
 
 #define ARCH_HW_BREAKPOINT_LEN	8
 /* What C gets wrong with a hardware breakpoint at a probe. */
-#define ARCH_HW_BREAKPOINT_FAULT NULL
+#define ARCH_HW_BREAKPOINT_FAULT(name) NULL
 
 /*
  * A program that sets its own trace flag. The instructions of the probes are those
