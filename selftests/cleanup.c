@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /* After all is detached nothing is left: not in texts, tracefs, or the kernel. */
 #include <errno.h>
-#include <fcntl.h>
-#include <glob.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -91,41 +89,6 @@ static int tracefs_empty(const void *arg)
 }
 
 /* Attach and detach over and over: the memory of the kernel does not grow. */
-static long slab_kb(void)
-{
-	unsigned long kb = 0;
-	char line[256];
-	FILE *f = fopen("/proc/meminfo", "r");
-
-	while (f && fgets(line, sizeof(line), f))
-		if (sscanf(line, "SUnreclaim: %lu", &kb) == 1)
-			break;
-	if (f)
-		fclose(f);
-	return kb;
-}
-
-/* Gives back what the allocator keeps of freed memory, as KASAN's quarantine. */
-static void shrink_slabs(void)
-{
-	glob_t g;
-	size_t i;
-
-	if (glob("/sys/kernel/slab/*/shrink", 0, NULL, &g))
-		return;
-	for (i = 0; i < g.gl_pathc; i++) {
-		int fd = open(g.gl_pathv[i], O_WRONLY);
-
-		if (fd < 0)
-			continue;
-		/* Some caches cannot. */
-		if (write(fd, "1", 1) < 0)
-			errno = 0;
-		close(fd);
-	}
-	globfree(&g);
-}
-
 static int no_leak(const void *arg)
 {
 	unsigned long offs[64];
@@ -141,10 +104,8 @@ static int no_leak(const void *arg)
 	for (n = 0; n < rounds; n++) {
 		int link, ret;
 
-		if (n == rounds / 6) {
-			shrink_slabs();
+		if (n == rounds / 6)
 			before = slab_kb();
-		}
 		link = MUST(multi_attach(&c, &m));
 		ret = multi_attach_one(&c, loc_of(target), MULTI_RETURN);
 		run_all();
@@ -155,7 +116,6 @@ static int no_leak(const void *arg)
 	/* Memory is freed after grace periods. */
 	for (i = 0; i < 20; i++) {
 		usleep(500000);
-		shrink_slabs();
 		after = slab_kb();
 		if (after - before < 700)
 			break;

@@ -4,6 +4,7 @@
  * hardware breakpoints and watchpoints at and around a probe.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/hw_breakpoint.h>
 #include <linux/perf_event.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -644,6 +646,103 @@ static int interrupted(const void *arg)
 	return PASS;
 }
 
+/*
+ * Programs that write to their own memory as a debugger does. The file has a function
+ * that can be probed at its start, and zeroes.
+ */
+static const char *make_file(unsigned long size)
+{
+	const char *path = tmp_path("code");
+	int fd = MUST(open(path, O_RDWR | O_CREAT, 0755));
+
+	CHECK(write(fd, ARCH_FN_SIMULATED, sizeof(ARCH_FN_SIMULATED)) > 0, "write");
+	MUST(ftruncate(fd, size));
+	close(fd);
+	return path;
+}
+
+static char *map_file(const char *path, unsigned long size, int prot)
+{
+	int fd = MUST(open(path, O_RDONLY | O_CLOEXEC));
+	char *p = mmap(NULL, size, prot, MAP_PRIVATE, fd, 0);
+
+	CHECK(p != MAP_FAILED, "mmap: errno %d", errno);
+	close(fd);
+	return p;
+}
+
+static void write_as_debugger(char *to, const void *from, long len)
+{
+	static int mem = -1;
+
+	if (mem < 0)
+		mem = MUST(open("/proc/self/mem", O_RDWR | O_CLOEXEC));
+	CHECK_EQ(pwrite(mem, from, len, (long)to), len, "write to /proc/self/mem");
+}
+
+#define FLOOD 160000UL
+
+/* Breakpoints all over a mapping: the program can make them, the kernel notes few. */
+static int breakpoint_flood(const void *arg)
+{
+	/* kmemleak needs much more for an object than the object. */
+	long limit = access("/sys/kernel/debug/kmemleak", F_OK) ? 256 : 2048, before, grown;
+	char *at = map_file(make_file(FLOOD), FLOOD, PROT_READ | PROT_WRITE), word[8];
+	unsigned long i;
+	int status;
+	pid_t pid;
+
+	for (i = 0; i < sizeof(word); i += ARCH_BREAKPOINT_LEN)
+		memcpy(word + i, ARCH_BREAKPOINT, ARCH_BREAKPOINT_LEN);
+	/* What the mapping itself costs is no part of it. */
+	memset(at, 0, FLOOD);
+	write_as_debugger(at, word, sizeof(word));
+	before = slab_kb();
+	for (i = sizeof(word); i < FLOOD; i += sizeof(word)) {
+		write_as_debugger(at + i, word, sizeof(word));
+		if (i % 32000)
+			continue;
+		grown = slab_kb() - before;
+		CHECK(grown < limit, "the kernel's memory grew by %ld KiB, %lu bytes", grown, i);
+	}
+	for (i = 0; i < FLOOD; i += sizeof(word))
+		CHECK(!memcmp(at + i, word, sizeof(word)), "what was written at %#lx", i);
+
+	pid = MUST(fork());
+	if (!pid)
+		_exit(memcmp(at + FLOOD - sizeof(word), word, sizeof(word)) ? 1 : 42);
+	CHECK_EQ(waitpid(pid, &status, 0), pid, "waitpid");
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 42, "child: status %#x", status);
+	grown = slab_kb() - before;
+	CHECK(grown < limit, "the kernel's memory grew by %ld KiB with the fork", grown);
+	return PASS;
+}
+
+/* Data that is a private copy of probed code is the program's own. */
+static int writes_to_data(const void *arg)
+{
+	const char *path = make_file(4096);
+	char *text = map_file(path, 4096, PROT_READ | PROT_EXEC), word[8];
+	char *data = map_file(path, 4096, PROT_READ | PROT_WRITE);
+	long (*fn)(long) = (void *)text;
+	int fd = perf_attach((struct loc){ path, 0 }, 0);
+
+	CHECK_EQ(fn(41), 42, "the probed function");
+	CHECK_EQ(perf_count(fd), 1, "hits");
+	CHECK(!memcmp(data, ARCH_FN_SIMULATED, sizeof(ARCH_FN_SIMULATED)), "data, unwritten");
+	write_as_debugger(data, ARCH_FN_SIMULATED, ARCH_BREAKPOINT_LEN);
+	CHECK(!memcmp(data, ARCH_FN_SIMULATED, sizeof(ARCH_FN_SIMULATED)), "data, first byte written");
+	/* As PTRACE_POKEDATA does. */
+	memcpy(word, ARCH_FN_SIMULATED "        ", sizeof(word));
+	write_as_debugger(data, word, sizeof(word));
+	CHECK(!memcmp(data, word, sizeof(word)), "data, first word written");
+	CHECK_EQ(fn(41), 42, "the probed function after that");
+	CHECK_EQ(perf_count(fd), 2, "hits after that");
+	close(fd);
+	CHECK(!memcmp(data, word, sizeof(word)), "data after the detach");
+	return PASS;
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const some[] = {
@@ -695,5 +794,7 @@ int main(int argc, char **argv)
 		 "debugger's watchpoint, " ARCH_SITE_STORE);
 	for (i = 0; i < 6; i++)
 		add_test(NULL, interrupted, site_by_name(some[i]), "interrupted, %s", some[i]);
+	add_test(NULL, breakpoint_flood, NULL, "a program full of breakpoints of its own");
+	add_test(NULL, writes_to_data, NULL, "writes to data that is a copy of probed code");
 	return run_tests(argc, argv);
 }

@@ -14,6 +14,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "ktap.h"
@@ -425,6 +426,92 @@ static int truncated(const void *arg)
 	return PASS;
 }
 
+static double now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return ts.tv_sec + ts.tv_nsec * 1e-9;
+}
+
+/*
+ * The file is a hole for a while, as while somebody copies a new version over it. The
+ * zeroes are nobody's code: the program keeps none of them.
+ */
+static int truncated_to_hole(const void *arg)
+{
+	const char *path = make_lib();
+	char *lib = map_lib(path), *image = malloc(PAGES * PAGE);
+	int file = MUST(open(path, O_RDWR)), fd[PAGES], i;
+	double end;
+
+	CHECK(image && pread(file, image, PAGES * PAGE, 0) == PAGES * PAGE, "read");
+	for (i = 0; i < PAGES; i++) {
+		fd[i] = attach(path, i * PAGE + FN);
+		calls(lib + i * PAGE + FN, 1);
+		CHECK_EQ(perf_count(fd[i]), 1, "hits, page %d", i);
+		/* All code is the same in the new version. */
+		memset(image + i * PAGE + 3 * FN, 'A' + i, FN);
+	}
+	MUST(ftruncate(file, 0));
+	MUST(ftruncate(file, PAGES * PAGE));
+	usleep(300000);
+	for (i = PAGES - 1; i >= 0; i--)
+		CHECK_EQ(pwrite(file, image + i * PAGE, PAGE, i * PAGE), PAGE, "write page %d", i);
+	end = now() + 3;
+	for (i = 0; i < PAGES; i++) {
+		char *page = lib + i * PAGE;
+
+		CHECK(!memcmp(page + 3 * FN, image + i * PAGE + 3 * FN, FN), "new bytes of page %d", i);
+		while (perf_count(fd[i]) == 1 && now() < end) {
+			calls(page + FN, 1);
+			usleep(1000);
+		}
+		CHECK_EQ(perf_count(fd[i]), 2, "first hit in page %d of the new file", i);
+		calls(page + FN, 5);
+		CHECK_EQ(perf_count(fd[i]), 7, "hits in page %d of the new file", i);
+	}
+	for (i = 0; i < PAGES; i++)
+		close(fd[i]);
+	check_clean(lib, PAGES, path);
+	return PASS;
+}
+
+/* A child forked while the file is short is no worse off than its parent. */
+static int truncated_forked(const void *arg)
+{
+	const char *path = make_lib();
+	struct perf_all all;
+	struct worker w;
+	uint64_t hits;
+	double end;
+
+	shared_lib = map_lib(path);
+	perf_attach_all(&all, (struct loc){ path, FN }, 0);
+	calls(shared_lib + FN, 5);
+	CHECK_EQ(perf_count_all(&all), 5, "hits");
+	MUST(truncate(path, 0));
+	worker_start(&w, call_or_drop);
+	write_lib(path, PAGES);
+	end = now() + 3;
+	while (perf_count_all(&all) == 5 && now() < end) {
+		calls(shared_lib + FN, 1);
+		usleep(1000);
+	}
+	CHECK_EQ(perf_count_all(&all), 6, "first hit of the parent");
+	while (perf_count_all(&all) == 6 && now() < end) {
+		worker_do(&w, 1);
+		usleep(1000);
+	}
+	hits = perf_count_all(&all);
+	CHECK_EQ(hits, 7, "first hit of the child");
+	calls(shared_lib + FN, 5);
+	CHECK_EQ(perf_count_all(&all), hits + 5, "hits of the parent");
+	worker_do(&w, 5);
+	CHECK_EQ(perf_count_all(&all), hits + 10, "hits of the child");
+	return PASS;
+}
+
 /* Shared mappings are the file itself: nothing is ever written there. */
 static int shared_mapping(const void *arg)
 {
@@ -653,6 +740,8 @@ int main(int argc, char **argv)
 	add_test("F.7", madvise_dontneed, NULL, "MADV_DONTNEED on the text");
 	add_test("F.7", madvise_in_other, NULL, "MADV_DONTNEED in another process");
 	add_test("F.7", truncated, NULL, "file truncated and written again");
+	add_test("F.7", truncated_to_hole, NULL, "file truncated to a hole and written from its end");
+	add_test("F.7", truncated_forked, NULL, "fork while the file is truncated");
 	add_test(NULL, shared_mapping, NULL, "shared mapping");
 	add_test(NULL, partial_munmap, NULL, "munmap in the middle");
 	add_test(NULL, mapped_over, NULL, "anonymous code mapped over the site");

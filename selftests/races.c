@@ -21,6 +21,7 @@
 #include "ktap.h"
 #include "probe.h"
 #include "sites.h"
+#include "worker.h"
 
 #define THREADS	4
 
@@ -559,6 +560,117 @@ static const char *fault_of_last(const char *name)
 	return fault ? fault : fault_of(name);
 }
 
+/*
+ * A tracer is killed at any moment, also while it detaches: the breakpoints in the
+ * programs that it traced go all the same.
+ */
+#define TRACED	12
+#define KILLS	30
+
+static const char *traced_path;
+static char *traced_text;
+
+/* Calls each function once for 1; for 0, tells whether the text equals the file. */
+static long call_or_compare(long call)
+{
+	int fd = MUST(open(traced_path, O_RDONLY)), i;
+	char *file = mmap(NULL, 4 * 4096, PROT_READ, MAP_SHARED, fd, 0);
+	bool same;
+
+	CHECK(file != MAP_FAILED, "mmap");
+	close(fd);
+	for (i = 0; call && i < 8; i++) {
+		char *fn = traced_text + i / 2 * 4096 + LIB_FN * (1 + i % 2);
+
+		CHECK_EQ(((long (*)(long))(unsigned long)fn)(i), i + 1, "function %d", i);
+	}
+	same = !memcmp(file, traced_text, 4 * 4096);
+	munmap(file, 4 * 4096);
+	return same;
+}
+
+static bool all_clean(struct worker *w)
+{
+	int i;
+
+	for (i = 0; i < TRACED; i++)
+		if (!worker_do(&w[i], 0))
+			return false;
+	return true;
+}
+
+static int tracer_killed(const void *arg)
+{
+	unsigned long offs[8];
+	struct multi all = { .offsets = offs, .cnt = 8 };
+	struct worker w[TRACED];
+	struct bpf_counter c;
+	uint64_t seed = 11, hits;
+	int i, n, link;
+
+	traced_path = all.path = small_lib();
+	for (i = 0; i < 8; i++)
+		offs[i] = i / 2 * 4096 + LIB_FN * (1 + i % 2);
+	traced_text = mmap(NULL, 4 * 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE,
+			   MUST(open(traced_path, O_RDONLY)), 0);
+	CHECK(traced_text != MAP_FAILED, "mmap");
+	for (i = 0; i < TRACED; i++)
+		worker_start(&w[i], call_or_compare);
+	bpf_counter_load(&c, NULL);
+
+	for (n = 0; n < KILLS; n++) {
+		/* In memory that both see: the tracer detaches, and how often it has. */
+		volatile uint64_t *detaching = c.values + 40, *rounds = c.values + 41;
+		pid_t pid;
+		double end;
+		int status;
+
+		*detaching = *rounds = 0;
+		pid = MUST(fork());
+		if (!pid) {
+			for (;; ++*rounds) {
+				link = MUST(multi_attach(&c, &all));
+				*detaching = 1;
+				close(link);
+				*detaching = 0;
+			}
+		}
+		while (*rounds < 2)
+			usleep(100);
+		if (n % 2) {
+			/* Any moment; most of the time it waits for grace periods. */
+			usleep(random64(&seed) % 10000);
+		} else {
+			while (!*detaching)
+				;
+			end = now() + random64(&seed) % 1000 * 1e-6;
+			while (now() < end)
+				;
+		}
+		MUST(kill(pid, SIGKILL));
+		CHECK_EQ(waitpid(pid, &status, 0), pid, "waitpid");
+		CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "status %#x", status);
+
+		end = now() + 3;
+		while (!all_clean(w) && now() < end)
+			usleep(10000);
+		CHECK(all_clean(w), "breakpoints 3 s after the end of tracer %d", n);
+		hits = c.values[BV_COUNT];
+		link = MUST(multi_attach(&c, &all));
+		for (i = 0; i < TRACED; i++)
+			CHECK(!worker_do(&w[i], 1), "no breakpoint in process %d, round %d", i, n);
+		CHECK_EQ(c.values[BV_COUNT] - hits, TRACED * 8, "hits after tracer %d", n);
+		close(link);
+		CHECK(all_clean(w), "breakpoints after a detach, round %d", n);
+		for (i = 0; i < TRACED; i++)
+			worker_do(&w[i], 1);
+		CHECK_EQ(c.values[BV_COUNT] - hits, TRACED * 8, "hits after the detach, round %d", n);
+	}
+	for (i = 0; i < TRACED; i++)
+		worker_stop(&w[i]);
+	return PASS;
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const names[] = {
@@ -588,5 +700,6 @@ int main(int argc, char **argv)
 	add_test(NULL, fork_storm, NULL, "fork storm");
 	add_test(NULL, slots_exhausted, NULL, "150 threads stepping");
 	add_test(NULL, everything, NULL, "everything at once");
+	add_test("F.9", tracer_killed, NULL, "tracer killed while it attaches and detaches");
 	return run_tests(argc, argv);
 }

@@ -929,6 +929,104 @@ static int fibre_parked(const void *arg)
 	return PASS;
 }
 
+/*
+ * Many coroutines, each suspended inside a call: the stacks ascend, so that each call
+ * finds those before it below its own stack, as if they had been left for good.
+ */
+#define COROUTINES 100
+
+static ucontext_t co_uc[COROUTINES];
+static int co_done[COROUTINES];
+
+static void co_suspends(void *arg)
+{
+	swapcontext(&co_uc[(long)arg], &main_uc);
+}
+
+static void coroutine(int self)
+{
+	CHECK_EQ(outer(co_suspends, (void *)(long)self), 1234, "outer() of coroutine %d", self);
+	co_done[self]++;
+	setcontext(&main_uc);
+}
+
+static int coroutines(const void *arg)
+{
+	char *arena = mmap(NULL, COROUTINES * STACK_SIZE, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct both o;
+	long i, n;
+
+	CHECK(arena != MAP_FAILED, "mmap");
+	attach_both(&o, outer);
+	for (i = 0; i < COROUTINES; i++) {
+		getcontext(&co_uc[i]);
+		co_uc[i].uc_stack.ss_sp = arena + i * STACK_SIZE;
+		co_uc[i].uc_stack.ss_size = STACK_SIZE;
+		co_uc[i].uc_link = &main_uc;
+		makecontext(&co_uc[i], (void (*)(void))coroutine, 1, (int)i);
+		swapcontext(&main_uc, &co_uc[i]);
+	}
+	CHECK_BOTH(&o, COROUTINES, 0, "outer, all suspended");
+	for (n = 0; n < COROUTINES; n++) {
+		/* 37 and the number of coroutines have no common factor. */
+		i = n * 37 % COROUTINES;
+		swapcontext(&main_uc, &co_uc[i]);
+		CHECK_EQ(co_done[i], 1, "end of coroutine %ld", i);
+		CHECK_BOTH(&o, COROUTINES, n + 1, "outer, one more is back");
+	}
+	CHECK_EQ(outer(NULL, NULL), 1234, "outer()");
+	CHECK_BOTH(&o, COROUTINES + 1, COROUTINES + 1, "outer, at the end");
+	return PASS;
+}
+
+/*
+ * The probe goes away inside a call that outlasts the lease, another one with another
+ * semaphore comes: the old one has no say in that.
+ */
+static volatile unsigned short usdt_sems[2] __attribute__((section(".data"))) = { 0, 0 };
+
+static int outer_with_semaphore(int sem)
+{
+	struct perf_probe p = {
+		.loc = loc_of(outer),
+		.ref_ctr_offset = loc_of((void *)&usdt_sems[sem]).offset,
+		.cpu = -1,
+		.flags = PERF_RET,
+	};
+
+	return perf_open(&p);
+}
+
+static void swap_semaphores(void *arg)
+{
+	int *fd = arg;
+
+	usleep(300000);
+	close(*fd);
+	CHECK_EQ(usdt_sems[0], 0, "semaphore of the probe that went");
+	*fd = outer_with_semaphore(1);
+	CHECK(*fd >= 0, "attach with another semaphore: error %d", -*fd);
+	CHECK_EQ(usdt_sems[1], 1, "semaphore of the probe that came");
+}
+
+static int other_semaphore_pending(const void *arg)
+{
+	int fd = outer_with_semaphore(0);
+
+	CHECK(fd >= 0, "attach: error %d", -fd);
+	CHECK_EQ(usdt_sems[0], 1, "semaphore, attached");
+	CHECK_EQ(outer(swap_semaphores, &fd), 1234, "outer()");
+	CHECK_EQ(perf_count(fd), 0, "returns of a call from before the attach");
+	CHECK_EQ(outer(NULL, NULL), 1234, "outer() with the other probe");
+	CHECK_EQ(perf_count(fd), 1, "returns");
+	close(fd);
+	CHECK_EQ(usdt_sems[0], 0, "first semaphore at the end");
+	CHECK_EQ(usdt_sems[1], 0, "second semaphore at the end");
+	CHECK(text_equals_file(outer, sizeof(long)), "breakpoint left behind");
+	return PASS;
+}
+
 int main(int argc, char **argv)
 {
 	long n;
@@ -979,5 +1077,8 @@ int main(int argc, char **argv)
 	add_test("F.6", fibre_migrates, NULL, "fibre returns in another thread");
 	add_test("F.6", fibre_migrates_after_fork, NULL, "fibre of a child returns in another thread");
 	add_test("F.6", fibre_parked, NULL, "calls beside a parked fibre");
+	add_test("F.6", coroutines, NULL, "100 suspended coroutines");
+	add_test("F.8", other_semaphore_pending, NULL,
+		 "detach inside a slow call, attach with another semaphore");
 	return run_tests(argc, argv);
 }

@@ -9,7 +9,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "ktap.h"
@@ -197,6 +199,50 @@ static int area_unmapped(const void *arg)
 	return PASS;
 }
 
+#ifdef UC_TRAPNO
+/*
+ * A handler that interrupts a probed system call sees what it would see without: nothing
+ * of the step.
+ */
+extern const char call_pause[], pause_insn[];
+asm(".pushsection .text\n" PAUSE_ASM ".popsection");
+
+static volatile long seen_trapno, seen_ip;
+
+static void on_alarm(int sig, siginfo_t *si, void *ctx)
+{
+	seen_trapno = UC_TRAPNO((ucontext_t *)ctx);
+	seen_ip = UC_IP((ucontext_t *)ctx);
+}
+
+static int interrupted_call(const void *arg)
+{
+	struct sigaction sa = { .sa_sigaction = on_alarm, .sa_flags = SA_SIGINFO };
+	struct itimerval soon = { .it_value = { 0, 50000 } };
+	long (*fn)(void) = (void *)call_pause;
+	long bare_ip = 0;
+	struct bpf_counter c;
+	int i;
+
+	MUST(sigaction(SIGALRM, &sa, NULL));
+	bpf_counter_load(&c, NULL);
+	for (i = 0; i < 5; i++) {
+		if (i == 1)
+			multi_attach_one(&c, loc_of(pause_insn), 0);
+		seen_trapno = seen_ip = -1;
+		MUST(setitimer(ITIMER_REAL, &soon, NULL));
+		CHECK_EQ(fn(), -EINTR, "pause()");
+		CHECK(seen_trapno >= 0 && seen_trapno < ARCH_EXCEPTIONS, "trap number %#lx, %d probes",
+		      seen_trapno, !!i);
+		if (!i)
+			bare_ip = seen_ip;
+		CHECK_EQ(seen_ip, bare_ip, "pc");
+		CHECK_EQ(c.values[BV_COUNT], i, "hits");
+	}
+	return PASS;
+}
+#endif
+
 int main(int argc, char **argv)
 {
 #ifdef NR_URETPROBE
@@ -210,5 +256,10 @@ int main(int argc, char **argv)
 #endif
 	add_test(NULL, area_not_writable, NULL, "the page of the probes stays as it is");
 	add_test(NULL, area_unmapped, NULL, "program unmaps the page of the probes");
+#ifdef UC_TRAPNO
+	/* On C the call is never interrupted. */
+	set_timeout(10);
+	add_test("F.2", interrupted_call, NULL, "signal in a probed system call");
+#endif
 	return run_tests(argc, argv);
 }

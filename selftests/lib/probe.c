@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 #include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <linux/bpf.h>
 #include <linux/perf_event.h>
 #include <stdarg.h>
@@ -380,4 +381,41 @@ void copy_file(const char *from, const char *to)
 		CHECK(write(out, buf, n) == n, "write %s", to);
 	close(in);
 	close(out);
+}
+
+/* Gives back what the allocator keeps of freed memory, as KASAN's quarantine. */
+static void shrink_slabs(void)
+{
+	glob_t g;
+	size_t i;
+
+	if (glob("/sys/kernel/slab/*/shrink", 0, NULL, &g))
+		return;
+	for (i = 0; i < g.gl_pathc; i++) {
+		int fd = open(g.gl_pathv[i], O_WRONLY);
+
+		if (fd < 0)
+			continue;
+		/* Some caches cannot. */
+		if (write(fd, "1", 1) < 0)
+			errno = 0;
+		close(fd);
+	}
+	globfree(&g);
+}
+
+long slab_kb(void)
+{
+	unsigned long kb = 0;
+	char line[256];
+	FILE *f;
+
+	shrink_slabs();
+	f = fopen("/proc/meminfo", "r");
+	while (f && fgets(line, sizeof(line), f))
+		if (sscanf(line, "SUnreclaim: %lu", &kb) == 1)
+			break;
+	if (f)
+		fclose(f);
+	return kb;
 }

@@ -121,4 +121,7 @@ void copy_file(const char *from, const char *to);
 /* A fresh path in $UPT_TMP (a tmpfs). */
 const char *tmp_path(const char *name);
 
+/* Memory in KiB that the kernel has in use for itself in small pieces. */
+long slab_kb(void);
+
 #endif

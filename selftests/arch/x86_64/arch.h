@@ -76,6 +76,12 @@
 	S("uretprobe-nop", "nop", MULTI_RETURN)				\
 	S("uretprobe-ret", "ret", MULTI_RETURN)
 
+/* Number of the last exception in a signal's ucontext; there are 32. */
+#define UC_TRAPNO(uc)		((uc)->uc_mcontext.gregs[REG_TRAPNO])
+#define ARCH_EXCEPTIONS		32
+/* long call_pause(void) by the system call instruction pause_insn, with errors as of the kernel. */
+#define PAUSE_ASM		"call_pause: mov $34, %eax\npause_insn: syscall\nret\n"
+
 /* Not in the C library's headers of older distributions. */
 #define NR_URETPROBE		335
 #define NR_UPROBE		336
