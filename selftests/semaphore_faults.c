@@ -40,9 +40,11 @@ static int page_dropped(const void *arg)
 	fd = sem_attach(path, 0, 0);
 	CHECK_EQ(*sem, 1, "semaphore, attached");
 	MUST(madvise((void *)((long)sem & -PAGE), PAGE, MADV_DONTNEED));
+	CHECK_EQ(*sem, 1, "semaphore, page dropped");
 	call_fn(text, 0, 10);
 	CHECK_EQ(perf_count(fd), 10, "hits");
 	close(fd);
+	CHECK_EQ(*sem, 0, "semaphore, detached");
 	check_recovered(path);
 	return PASS;
 }
@@ -71,9 +73,9 @@ static int data_unmapped(const void *arg)
 	fd = sem_attach(path, 0, 0);
 	MUST(munmap((void *)((long)sem & -PAGE), PAGE));
 	sem = map_sems(path);
+	CHECK_EQ(*sem, 1, "semaphore, mapped again");
 	close(fd);
-	CHECK(*sem >= 0, "semaphore: %d", *sem);
-	*sem = 0;
+	CHECK_EQ(*sem, 0, "semaphore, detached");
 	check_recovered(path);
 	return PASS;
 }
@@ -133,6 +135,41 @@ static int text_mapped_again(const void *arg)
 	return PASS;
 }
 
+/* The library goes, then its probe: when it is loaded again nobody traces it. */
+static void load(const char *path)
+{
+	text = map_text(path);
+	sem = map_sems(path);
+}
+
+static void unload(void)
+{
+	MUST(munmap(text, PAGE));
+	MUST(munmap((void *)((long)sem & -PAGE), PAGE));
+}
+
+static int detached_while_unloaded(const void *arg)
+{
+	const char *path = make_semlib();
+	int fd = sem_attach(path, 0, 0), other = perf_attach((struct loc){ path, FN(1) }, 0);
+
+	load(path);
+	CHECK_EQ(*sem, 1, "semaphore, loaded");
+	unload();
+	close(fd);
+	load(path);
+	CHECK_EQ(*sem, 0, "semaphore, loaded again without its probe");
+	fd = sem_attach(path, 0, 0);
+	CHECK_EQ(*sem, 1, "semaphore, attached again");
+	call_fn(text, 0, 5);
+	call_fn(text, 1, 5);
+	CHECK_EQ(perf_count(fd), 5, "hits");
+	CHECK_EQ(perf_count(other), 5, "hits of the other probe");
+	close(fd);
+	CHECK_EQ(*sem, 0, "semaphore, detached");
+	return PASS;
+}
+
 /* A child forked between the mapping of text and data gets its increment. */
 static const char *lib_path;
 
@@ -164,6 +201,7 @@ static int forked_late(const void *arg)
 int main(int argc, char **argv)
 {
 	add_test("F.8", text_mapped_again, NULL, "text unmapped and mapped again");
+	add_test(NULL, detached_while_unloaded, NULL, "detached while the library is unloaded");
 	add_test("F.8", forked_late, NULL, "fork before the data is mapped");
 	add_test("F.8", negative_elsewhere, NULL, "negative counter in one process");
 	add_test("F.8", data_unmapped, NULL, "data unmapped and mapped again");
