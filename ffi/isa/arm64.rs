@@ -12,7 +12,8 @@ use kernel::prelude::*;
 use kernel::sync::rcu;
 
 use uprobes_arch::arm64::regs::pstate;
-use uprobes_arch::arm64::{Arm64, PtRegs};
+use uprobes_arch::arm64::PtRegs;
+use uprobes_arch::Native;
 use uprobes_bindings as c;
 use uprobes_core::arch::{Arch, Bitness, Fault, UserTask};
 
@@ -22,7 +23,7 @@ use crate::signals;
 use crate::user;
 
 /// The backend, which decodes by itself.
-pub(crate) type Isa = Arm64;
+pub(crate) type Isa = Native;
 
 #[cfg(CONFIG_UPROBES_RUST_KUNIT_TEST)]
 pub(crate) use uprobes_arch::arm64::vectors::VECTORS;

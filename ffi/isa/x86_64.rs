@@ -13,7 +13,8 @@ use kernel::ffi::{c_int, c_long, c_ulong, c_void};
 use kernel::prelude::*;
 
 use uprobes_arch::x86_64::decode::Field;
-use uprobes_arch::x86_64::{uretprobe, Decode, Decoded, PtRegs, Reg, X86_64};
+use uprobes_arch::x86_64::{uretprobe, Decode, Decoded, PtRegs, Reg};
+use uprobes_arch::Native;
 use uprobes_bindings as c;
 use uprobes_core::arch::{Arch, Bitness, Fault, UserTask, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
@@ -27,7 +28,7 @@ use crate::uprobe::Uprobe;
 use crate::user;
 
 /// The backend with the kernel's own decoder.
-pub(crate) type Isa = X86_64<KernelDecoder>;
+pub(crate) type Isa = Native<KernelDecoder>;
 
 #[cfg(CONFIG_UPROBES_RUST_KUNIT_TEST)]
 pub(crate) use uprobes_arch::x86_64::vectors::VECTORS;
