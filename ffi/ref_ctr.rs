@@ -7,9 +7,9 @@
 //!
 //! ```text
 //!   Pending ── its mapping is there ──> Applied(vaddr) ── pages lost, maybe ──> Suspect(vaddr)
-//!                                            ^                                     │
-//!                                            ├── the page is still private: kept ──┤
-//!                                            └── it was dropped: incremented again ┘
+//!      ^                                     ^                                     │
+//!      │                                     └── the page is still private ────────┤
+//!      └── it was dropped, and the increment with it ─────────────────────────────┘
 //! ```
 //!
 //! The record makes sure that a counter is incremented once, however often the breakpoint is put
@@ -198,6 +198,10 @@ impl Semaphores {
     ///
     /// As [`Semaphores::acquire`].
     pub(crate) fn apply_pending(&self, vma: &Vma<'_>) -> bool {
+        // Before the first increment, which makes the page private for all that are on it.
+        for record in self.records().filter(|record| record.inode == vma.inode()) {
+            self.settle(record, vma);
+        }
         let mut complete = true;
         loop {
             let mut dead = None;
@@ -221,19 +225,29 @@ impl Semaphores {
         }
     }
 
+    /// Finds out what became of a counter in `vma` whose page may have been lost.
+    fn settle(&self, record: &Record, vma: &Vma<'_>) {
+        let (Some(vaddr), State::Suspect(_)) = (vma.vaddr_of(record.offset), self.state_of(record))
+        else {
+            return;
+        };
+        // The page may have moved with its mapping.
+        let is_there = text::is_private(vma.mm(), vaddr & PAGE_MASK);
+        self.set(
+            record,
+            if is_there {
+                State::Applied(vaddr)
+            } else {
+                State::Pending
+            },
+        );
+    }
+
     /// Where the counter of `record` is in `vma`, if it has to be incremented.
     fn missing_at(&self, record: &Record, vma: &Vma<'_>) -> Option<u64> {
         let vaddr = vma.vaddr_of(record.offset)?;
-        match self.state_of(record) {
-            State::Pending => Some(vaddr),
-            State::Applied(_) => None,
-            // The page may have moved with its mapping.
-            State::Suspect(_) if text::is_private(vma.mm(), vaddr & PAGE_MASK) => {
-                self.set(record, State::Applied(vaddr));
-                None
-            }
-            State::Suspect(_) => Some(vaddr),
-        }
+        // One that has become suspect this moment is left to the repair that follows.
+        (self.state_of(record) == State::Pending).then_some(vaddr)
     }
 
     fn state_of(&self, record: &Record) -> State {

@@ -49,6 +49,27 @@ static int page_dropped(const void *arg)
 	return PASS;
 }
 
+/* Two semaphores on the page: each gets its increment again. */
+static int page_of_two_dropped(const void *arg)
+{
+	const char *path = make_semlib();
+	int fd[2];
+
+	text = map_text(path);
+	sem = map_sems(path);
+	fd[0] = sem_attach(path, 0, 0);
+	fd[1] = sem_attach(path, 1, 1);
+	MUST(madvise((void *)((long)sem & -PAGE), PAGE, MADV_DONTNEED));
+	CHECK_EQ(sem[0], 1, "first semaphore, page dropped");
+	CHECK_EQ(sem[1], 1, "second semaphore, page dropped");
+	close(fd[0]);
+	CHECK_EQ(sem[0], 0, "first semaphore, detached");
+	CHECK_EQ(sem[1], 1, "second semaphore, the first is detached");
+	close(fd[1]);
+	CHECK_EQ(sem[1], 0, "second semaphore, detached");
+	return PASS;
+}
+
 static int set_to_zero(const void *arg)
 {
 	const char *path = make_semlib();
@@ -207,5 +228,6 @@ int main(int argc, char **argv)
 	add_test("F.8", data_unmapped, NULL, "data unmapped and mapped again");
 	add_test("F.8", set_to_zero, NULL, "counter set to zero by the program");
 	add_test("F.8", page_dropped, NULL, "MADV_DONTNEED on the semaphore");
+	add_test("F.8", page_of_two_dropped, NULL, "MADV_DONTNEED on two semaphores");
 	return run_tests(argc, argv);
 }
