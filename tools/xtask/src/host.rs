@@ -60,6 +60,14 @@ pub(crate) fn run(ctx: &Ctx, quick: bool) -> Result<Vec<(String, Tally)>> {
     ];
     let mut results = Vec::new();
     if !quick {
+        checks.push(Check {
+            name: "decoders",
+            // Ten times as many random words as without optimisation.
+            command: cargo(&["test", "-p", "uprobes_arch", "--release", "--locked"])
+                .args(["--test", "arm64", "--test", "riscv"])
+                .args(["--", "decoder", "disassembler"]),
+            counts: true,
+        });
         match miri_toolchain(ctx) {
             Ok(()) => checks.push(Check {
                 name: "Miri",
