@@ -5,7 +5,8 @@
 //! The process gets a private copy of the page, as if it had written to it itself. The copy is
 //! changed in one of two ways, of which the ISA says what is legal ([`Arch::patch`]):
 //!
-//! - in place, by a store of the whole instruction, while other CPUs may be executing it;
+//! - in place, by a store of the whole instruction, while other CPUs may be executing it, which are
+//!   then interrupted so that they fetch it anew;
 //! - apart, while the page is not mapped, so that no CPU can fetch from it. One that tries to,
 //!   faults, waits for the lock of the page table, and fetches anew. It is the cheapest way where
 //!   the first is not legal: the CPUs that run the process have a translation taken away; all
@@ -457,6 +458,10 @@ fn write_locked(
         }
 
         if change.how == Patch::InPlace {
+            copy_code_to_page(vma.mm(), page.0, vaddr, bytes);
+            // No CPU runs the old instruction any more once it was interrupted. An emulator that
+            // was translating it meanwhile has overlooked the store, but not a second one.
+            bindings::kick_all_cpus_sync();
             copy_code_to_page(vma.mm(), page.0, vaddr, bytes);
             bindings::folio_mark_dirty(folio);
             IN_PLACE.add();
