@@ -724,6 +724,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "walks lists of a thousand frames a thousand times")]
     fn frames_that_find_no_room_are_not_dropped() {
         let mut t = Task::default();
         let n = u64::from(MAX_PARKED) + 10;
@@ -739,6 +740,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "walks lists of a thousand frames a thousand times")]
     fn a_full_list_is_not_asked_about_at_every_call() {
         let mut t = Task::default();
         let n = u64::from(MAX_PARKED);
