@@ -202,7 +202,7 @@ static int last_probe_storm(const void *arg)
 }
 
 #ifdef ARCH_CHANGES_IN_PLACE
-/* How often text was changed, in place and apart (with all CPUs stopped). */
+/* How often text was changed, in place and apart (while the page is not mapped). */
 static void text_changes(long *in_place, long *apart)
 {
 	FILE *f = fopen("/sys/kernel/debug/uprobes/text_changes", "r");
