@@ -13,7 +13,9 @@ use core::ptr;
 use kernel::ffi::{c_int, c_void};
 
 use uprobes_bindings as c;
-use uprobes_core::arch::Fault;
+use uprobes_core::arch::{Fault, UserMemory};
+
+use crate::isa::Task;
 
 fn user(addr: u64) -> *mut c_void {
     ptr::without_provenance_mut(addr as usize)
@@ -29,50 +31,47 @@ pub(crate) fn done(ret: c_int) -> Result<(), Fault> {
     }
 }
 
-/// Reads `buf.len()` bytes.
-pub(crate) fn read(addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
-    // SAFETY: `buf` has the length given.
-    let left = unsafe { c::uprobes_copy_from_user(buf.as_mut_ptr().cast(), user(addr), buf.len()) };
-    done(c_int::from(left != 0))
-}
+impl UserMemory for Task {
+    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
+        // SAFETY: `buf` has the length given.
+        let left =
+            unsafe { c::uprobes_copy_from_user(buf.as_mut_ptr().cast(), user(addr), buf.len()) };
+        done(c_int::from(left != 0))
+    }
 
-/// Writes `buf`; on failure a part of it may be written.
-pub(crate) fn write(addr: u64, buf: &[u8]) -> Result<(), Fault> {
-    // SAFETY: `buf` has the length given.
-    let left = unsafe { c::uprobes_copy_to_user(user(addr), buf.as_ptr().cast(), buf.len()) };
-    done(c_int::from(left != 0))
-}
+    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Fault> {
+        // SAFETY: `buf` has the length given.
+        let left = unsafe { c::uprobes_copy_to_user(user(addr), buf.as_ptr().cast(), buf.len()) };
+        done(c_int::from(left != 0))
+    }
 
-/// Reads a word.
-#[inline]
-pub(crate) fn read_u64(addr: u64) -> Result<u64, Fault> {
-    let mut value = 0;
-    // SAFETY: `value` is ours.
-    done(unsafe { c::uprobes_get_user_u64(&mut value, user(addr).cast()) })?;
-    Ok(value)
-}
+    #[inline]
+    fn read_u64(&mut self, addr: u64) -> Result<u64, Fault> {
+        let mut value = 0;
+        // SAFETY: `value` is ours.
+        done(unsafe { c::uprobes_get_user_u64(&mut value, user(addr).cast()) })?;
+        Ok(value)
+    }
 
-/// Writes a word.
-#[inline]
-pub(crate) fn write_u64(addr: u64, value: u64) -> Result<(), Fault> {
-    // SAFETY: an FFI call without further requirements.
-    done(unsafe { c::uprobes_put_user_u64(value, user(addr).cast()) })
-}
+    #[inline]
+    fn write_u64(&mut self, addr: u64, value: u64) -> Result<(), Fault> {
+        // SAFETY: an FFI call without further requirements.
+        done(unsafe { c::uprobes_put_user_u64(value, user(addr).cast()) })
+    }
 
-/// Reads half a word.
-#[inline]
-pub(crate) fn read_u32(addr: u64) -> Result<u32, Fault> {
-    let mut value = 0;
-    // SAFETY: `value` is ours.
-    done(unsafe { c::uprobes_get_user_u32(&mut value, user(addr).cast()) })?;
-    Ok(value)
-}
+    #[inline]
+    fn read_u32(&mut self, addr: u64) -> Result<u32, Fault> {
+        let mut value = 0;
+        // SAFETY: `value` is ours.
+        done(unsafe { c::uprobes_get_user_u32(&mut value, user(addr).cast()) })?;
+        Ok(value)
+    }
 
-/// Writes half a word.
-#[inline]
-pub(crate) fn write_u32(addr: u64, value: u32) -> Result<(), Fault> {
-    // SAFETY: an FFI call without further requirements.
-    done(unsafe { c::uprobes_put_user_u32(value, user(addr).cast()) })
+    #[inline]
+    fn write_u32(&mut self, addr: u64, value: u32) -> Result<(), Fault> {
+        // SAFETY: an FFI call without further requirements.
+        done(unsafe { c::uprobes_put_user_u32(value, user(addr).cast()) })
+    }
 }
 
 /// Reads `buf.len()` bytes if they are there; never sleeps.

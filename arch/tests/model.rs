@@ -2,7 +2,7 @@
 
 //! A task to simulate instructions on: memory, shadow stack, number of the last fault, single-step.
 
-use uprobes_core::arch::{Fault, UserTask};
+use uprobes_core::arch::{Fault, UserMemory, UserTask};
 
 /// Memory at one range of addresses; all else faults.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +58,7 @@ impl Model {
     }
 }
 
-impl UserTask for Model {
+impl UserMemory for Model {
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
         let range = self.range(addr, buf.len())?;
         buf.copy_from_slice(&self.memory[range]);
@@ -70,7 +70,9 @@ impl UserTask for Model {
         self.memory[range].copy_from_slice(buf);
         Ok(())
     }
+}
 
+impl UserTask for Model {
     fn shadow_stack_enabled(&self) -> bool {
         self.shadow.is_some()
     }

@@ -24,12 +24,12 @@ pub enum Bitness {
     Bits32,
 }
 
-/// Memory and per-task state of the probed task, which is always the current one.
+/// Memory of the probed task, which is always the current one.
 ///
 /// # Context
 ///
 /// Process context on the way back to user space. Every access may sleep.
-pub trait UserTask {
+pub trait UserMemory {
     /// Reads `buf.len()` bytes of user memory at `addr`.
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault>;
 
@@ -63,7 +63,14 @@ pub trait UserTask {
     fn write_u32(&mut self, addr: u64, value: u32) -> Result<(), Fault> {
         self.write(addr, &value.to_le_bytes())
     }
+}
 
+/// Memory and state of the probed task.
+///
+/// # Context
+///
+/// As for [`UserMemory`].
+pub trait UserTask: UserMemory {
     /// Whether the task runs with a hardware shadow stack (CET SHSTK, GCS, Zicfiss).
     fn shadow_stack_enabled(&self) -> bool;
 

@@ -287,7 +287,9 @@ pub fn on_step_end<A: Arch, T: UserTask>(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::arch::{Analysis, Bitness, Fault, FrameCheck, HijackError, MAX_INSN_BYTES};
+    use crate::arch::{
+        Analysis, Bitness, Fault, FrameCheck, HijackError, UserMemory, MAX_INSN_BYTES,
+    };
 
     /// An instruction set with one-byte instructions: `cc` traps, `90` is simulated, anything else
     /// is stepped.
@@ -305,13 +307,16 @@ mod tests {
         fault: u64,
     }
 
-    impl UserTask for Memory {
+    impl UserMemory for Memory {
         fn read(&mut self, _: u64, _: &mut [u8]) -> Result<(), Fault> {
             Err(Fault)
         }
         fn write(&mut self, _: u64, _: &[u8]) -> Result<(), Fault> {
             Err(Fault)
         }
+    }
+
+    impl UserTask for Memory {
         fn shadow_stack_enabled(&self) -> bool {
             false
         }

@@ -174,34 +174,6 @@ impl Task {
 }
 
 impl UserTask for Task {
-    fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault> {
-        user::read(addr, buf)
-    }
-
-    fn write(&mut self, addr: u64, buf: &[u8]) -> Result<(), Fault> {
-        user::write(addr, buf)
-    }
-
-    #[inline]
-    fn read_u64(&mut self, addr: u64) -> Result<u64, Fault> {
-        user::read_u64(addr)
-    }
-
-    #[inline]
-    fn write_u64(&mut self, addr: u64, value: u64) -> Result<(), Fault> {
-        user::write_u64(addr, value)
-    }
-
-    #[inline]
-    fn read_u32(&mut self, addr: u64) -> Result<u32, Fault> {
-        user::read_u32(addr)
-    }
-
-    #[inline]
-    fn write_u32(&mut self, addr: u64, value: u32) -> Result<(), Fault> {
-        user::write_u32(addr, value)
-    }
-
     fn shadow_stack_enabled(&self) -> bool {
         // SAFETY: the current task is valid.
         unsafe { c::uprobes_shadow_stack_enabled(self.0) }

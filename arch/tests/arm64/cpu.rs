@@ -5,7 +5,7 @@
 
 use uprobes_arch::arm64::regs::{btype, pstate};
 use uprobes_arch::arm64::{Arm64, PtRegs};
-use uprobes_core::arch::{Arch, Bitness, Simulated, Stepped, UserTask};
+use uprobes_core::arch::{Arch, Bitness, Simulated, Stepped, UserMemory, UserTask};
 
 use crate::generic::{self, cases, Random};
 use crate::model::Model;

@@ -4,7 +4,9 @@
 
 use uprobes_arch::arm64::regs::{btype, pstate};
 use uprobes_arch::arm64::{Arm64, Insn, PtRegs};
-use uprobes_core::arch::{Arch, Bitness, Patch, Simulated, Stepped, UserTask, MAX_INSN_BYTES};
+use uprobes_core::arch::{
+    Arch, Bitness, Patch, Simulated, Stepped, UserMemory, UserTask, MAX_INSN_BYTES,
+};
 use uprobes_core::errno::Errno;
 
 use crate::model::Model;
