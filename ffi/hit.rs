@@ -13,7 +13,7 @@ use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
 use uprobes_core::consumer::{dispatch_entry, BadVerdict, ReturnRequest};
 use uprobes_core::errno::Errno;
 use uprobes_core::hit::{self, AfterHit, AfterStep, Found, Hit, Signal, Step, StepEnd};
-use uprobes_core::last_hit::Snapshot;
+use uprobes_core::last_hit::{Site, Snapshot};
 use uprobes_core::returns::ReturnInstance;
 
 use crate::isa::{self, Isa, Task};
@@ -82,8 +82,9 @@ impl<'g> Current<'g> {
             .as_ref()
             .and_then(|utask| utask.last_hit.find(vaddr, &now))
         {
+            self.task.at_site(known.vm_flags);
             // SAFETY: valid in the section that `rcu` stands for, as `LastHit` explains.
-            return Some(unsafe { known.as_ref() });
+            return Some(unsafe { known.uprobe.as_ref() });
         }
 
         let found = speculate(self.mm, self.rcu, vaddr)?;
@@ -91,15 +92,21 @@ impl<'g> Current<'g> {
         if unsafe { c::uprobes_mmap_speculate_retry(self.mm, seq) } {
             return None;
         }
+        self.task.at_site(found.vm_flags);
         if let Some(utask) = &mut self.utask {
-            utask.last_hit.remember(vaddr, now, NonNull::from(found));
+            utask.last_hit.remember(vaddr, now, found);
         }
-        Some(found)
+        // SAFETY: as above.
+        Some(unsafe { found.uprobe.as_ref() })
     }
 }
 
 /// Looks up the uprobe at `vaddr` in mappings that may change meanwhile.
-fn speculate(mm: *mut bindings::mm_struct, section: &TasksTrace, vaddr: u64) -> Option<&Uprobe> {
+fn speculate(
+    mm: *mut bindings::mm_struct,
+    section: &TasksTrace,
+    vaddr: u64,
+) -> Option<Site<Uprobe>> {
     let _rcu = kernel::sync::rcu::read_lock();
     // SAFETY: mappings and files are freed after an RCU grace period; garbage in them is
     // harmless, because the index knows only what is there and the caller checks that nothing
@@ -112,7 +119,11 @@ fn speculate(mm: *mut bindings::mm_struct, section: &TasksTrace, vaddr: u64) -> 
         }
         let inode = c::uprobes_file_inode(file);
         let offset = mm::Vma::from_raw(vma).offset_of(vaddr);
-        uprobe::find(inode, offset, section)
+        let uprobe = uprobe::find(inode, offset, section)?;
+        Some(Site {
+            uprobe: NonNull::from(uprobe),
+            vm_flags: c::uprobes_vma_flags(vma.as_ptr()) as u64,
+        })
     }
 }
 
@@ -474,18 +485,21 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
     let mut utask = task::current();
     if let Some(utask) = &mut utask {
         match utask.stepping.progress {
-            Progress::Idle => (),
-            // The instruction has gone elsewhere without a trap (`rt_sigreturn`), and hit this.
-            Progress::Stepping => {
-                // SAFETY: a step was begun.
-                let step = unsafe { utask.stepping.step.assume_init_ref() };
-                Isa::forget_step(&mut Task::current(), &step.state);
-                end_step(utask, current_mm());
-            }
+            Progress::Idle | Progress::Stepping => (),
             Progress::Trapped => return finish_step(utask, StepEnd::Trapped, regs),
             Progress::Aborted => return finish_step(utask, StepEnd::Aborted, regs),
         }
     }
+    abandon_step(&mut utask);
+    on_breakpoint(regs, utask);
+}
+
+/// Handles a breakpoint trap.
+///
+/// # Context
+///
+/// Process context of the task, on its way between user space and back; may sleep.
+fn on_breakpoint(regs: &mut Regs, utask: Option<&mut Utask>) {
     let after = {
         let rcu = TasksTrace::enter();
         let mm = current_mm();
@@ -504,23 +518,62 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
     }
 }
 
-/// A breakpoint trap of the current task; answers whether it may be ours.
+/// Whether a breakpoint trap of the current task may be ours.
+#[inline]
+fn may_be_ours() -> bool {
+    let mm = current_mm();
+    !mm.is_null()
+        && (mm::has_uprobes(mm) || task::current().is_some_and(|utask| utask.has_returns()))
+}
+
+/// A breakpoint trap of the current task; answers whether it may be ours. If so it is handled when
+/// the task returns to user space.
 ///
 /// # Context
 ///
 /// Exception context, interrupts off.
 #[inline]
 pub(crate) fn on_trap() -> bool {
-    let mm = current_mm();
-    if mm.is_null() {
-        return false;
+    let ours = may_be_ours();
+    if ours {
+        // SAFETY: the current task is valid.
+        unsafe { c::uprobes_set_uprobe_flag(c::uprobes_current()) };
     }
-    if !mm::has_uprobes(mm) && !task::current().is_some_and(|utask| utask.has_returns()) {
-        return false;
+    ours
+}
+
+/// A breakpoint trap of the current task where the trap's handler may sleep; answers whether it was
+/// ours. It is handled at once, which spares the task the detour over the work before it returns
+/// to user space.
+///
+/// # Context
+///
+/// Process context of the task, interrupts on; no lock and no section is held. May sleep.
+#[cfg(not(CONFIG_X86_64))]
+#[inline]
+pub(crate) fn on_sleepable_trap(regs: &mut Regs) -> bool {
+    let ours = may_be_ours();
+    if ours {
+        let mut utask = task::current();
+        abandon_step(&mut utask);
+        on_breakpoint(regs, utask);
     }
-    // SAFETY: the current task is valid.
-    unsafe { c::uprobes_set_uprobe_flag(c::uprobes_current()) };
-    true
+    ours
+}
+
+/// Ends the step of an instruction that has gone elsewhere without a trap (`rt_sigreturn`), and hit
+/// a breakpoint there.
+#[inline]
+fn abandon_step(utask: &mut Option<&mut Utask>) {
+    let Some(utask) = utask else {
+        return;
+    };
+    if utask.stepping.progress == Progress::Stepping {
+        // SAFETY: a step was begun.
+        let step = unsafe { utask.stepping.step.assume_init_ref() };
+        Isa::forget_step(&mut Task::current(), &step.state);
+        end_step(utask, current_mm());
+    }
 }
 
 /// Whether the current task runs a copy of an instruction.

@@ -35,7 +35,7 @@ pub(super) fn simulate<T: UserTask>(insn: &Insn, regs: &mut PtRegs, task: &mut T
 
 /// Whether the branch that led here must fault, for there is no landing pad where one is required
 /// (D8, "Branch Target Identification").
-#[cold]
+#[inline]
 fn is_astray<T: UserTask>(regs: &PtRegs, task: &mut T) -> bool {
     task.requires_landing_pads(regs.pc)
 }

@@ -967,7 +967,7 @@ mod loom_models {
         *,
     };
     use crate::{
-        last_hit::{LastHit, Snapshot},
+        last_hit::{LastHit, Site, Snapshot},
         sys::model,
     };
     use core::cell::Cell;
@@ -1268,11 +1268,13 @@ mod loom_models {
             for _ in 0..2 {
                 shared.read(|| {
                     let seen = now();
-                    if let Some(node) = last.find(7, &seen) {
-                        shared.touch(Ptr(node));
+                    if let Some(known) = last.find(7, &seen) {
+                        shared.touch(Ptr(known.uprobe));
                         hits.set(hits.get() + 1);
-                    } else if let Some(Ptr(node)) = shared.find(b) {
-                        last.remember(7, if late { now() } else { seen }, node);
+                    } else if let Some(Ptr(uprobe)) = shared.find(b) {
+                        let vm_flags = 0;
+                        let site = Site { uprobe, vm_flags };
+                        last.remember(7, if late { now() } else { seen }, site);
                     }
                 });
             }
@@ -1281,7 +1283,7 @@ mod loom_models {
             // Who has seen the count must look again.
             let gone = shared.read(|| last.find(7, &now()));
             assert!(replace || gone.is_none(), "stale");
-            assert!(gone != Some(node.0), "stale");
+            assert!(gone.map(|site| site.uprobe) != Some(node.0), "stale");
         });
     }
 

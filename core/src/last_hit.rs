@@ -71,12 +71,29 @@ pub struct Snapshot {
     pub stamp: u64,
 }
 
+/// What a lookup finds.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Site<U> {
+    /// The uprobe.
+    pub uprobe: NonNull<U>,
+    /// Flags of the mapping that it was found in (`vm_flags`).
+    pub vm_flags: u64,
+}
+
+impl<U> Clone for Site<U> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<U> Copy for Site<U> {}
+
 /// What is remembered.
 #[derive(Debug)]
 struct Hit<U> {
     vaddr: u64,
     seen: Snapshot,
-    uprobe: NonNull<U>,
+    site: Site<U>,
 }
 
 /// The last hit of a task. See the [module documentation](self).
@@ -98,7 +115,7 @@ impl<U, const MAX_AGE: u64> LastHit<U, MAX_AGE> {
         Self { hit: None }
     }
 
-    /// The uprobe at `vaddr`, if the last hit was there and nothing has changed since.
+    /// What was found at `vaddr`, if the last hit was there and nothing has changed since.
     ///
     /// The result is valid until the end of the read section in which `now` was read.
     ///
@@ -107,16 +124,16 @@ impl<U, const MAX_AGE: u64> LastHit<U, MAX_AGE> {
     /// By the task itself, inside the read section, which is begun before `now` is read. Takes no
     /// lock and does not sleep.
     #[inline]
-    pub fn find(&self, vaddr: u64, now: &Snapshot) -> Option<NonNull<U>> {
+    pub fn find(&self, vaddr: u64, now: &Snapshot) -> Option<Site<U>> {
         let hit = self.hit.as_ref()?;
         let same = hit.vaddr == vaddr
             && hit.seen.mm_seq == now.mm_seq
             && hit.seen.erasures == now.erasures
             && now.stamp.wrapping_sub(hit.seen.stamp) < MAX_AGE;
-        same.then_some(hit.uprobe)
+        same.then_some(hit.site)
     }
 
-    /// Remembers that `uprobe` was found at `vaddr`.
+    /// Remembers that `site` was found at `vaddr`.
     ///
     /// `seen` was read before the lookup; the caller has checked after the lookup that the
     /// sequence count of `mmap_lock` has not changed meanwhile (`mmap_lock_speculate_retry()`),
@@ -124,19 +141,15 @@ impl<U, const MAX_AGE: u64> LastHit<U, MAX_AGE> {
     ///
     /// # Context
     ///
-    /// By the task itself, inside the read section in which `seen` was read and `uprobe` found.
+    /// By the task itself, inside the read section in which `seen` was read and `site` found.
     #[inline]
-    pub fn remember(&mut self, vaddr: u64, seen: Snapshot, uprobe: NonNull<U>) {
+    pub fn remember(&mut self, vaddr: u64, seen: Snapshot, site: Site<U>) {
         // An odd count means write-locked: the walk was not a speculation, nothing is proven.
         if seen.mm_seq & 1 != 0 {
             self.forget();
             return;
         }
-        self.hit = Some(Hit {
-            vaddr,
-            seen,
-            uprobe,
-        });
+        self.hit = Some(Hit { vaddr, seen, site });
     }
 
     /// Forgets.
@@ -166,11 +179,15 @@ mod tests {
         stamp: 30,
     };
 
-    fn remembered() -> (LastHit<u8, 100>, NonNull<u8>) {
-        let uprobe = NonNull::dangling();
+    const SITE: Site<u8> = Site {
+        uprobe: NonNull::dangling(),
+        vm_flags: 40,
+    };
+
+    fn remembered() -> LastHit<u8, 100> {
         let mut last = LastHit::new();
-        last.remember(0x1000, SEEN, uprobe);
-        (last, uprobe)
+        last.remember(0x1000, SEEN, SITE);
+        last
     }
 
     #[test]
@@ -180,17 +197,17 @@ mod tests {
 
     #[test]
     fn finds_while_nothing_has_changed() {
-        let (last, uprobe) = remembered();
-        assert_eq!(last.find(0x1000, &SEEN), Some(uprobe));
+        let last = remembered();
+        assert_eq!(last.find(0x1000, &SEEN), Some(SITE));
         assert_eq!(
             last.find(0x1000, &Snapshot { stamp: 129, ..SEEN }),
-            Some(uprobe)
+            Some(SITE)
         );
     }
 
     #[test]
     fn any_change_is_a_miss() {
-        let (last, _) = remembered();
+        let last = remembered();
         assert_eq!(last.find(0x1001, &SEEN), None);
         for now in [
             Snapshot { mm_seq: 12, ..SEEN },
@@ -208,7 +225,6 @@ mod tests {
 
     #[test]
     fn the_clock_may_wrap() {
-        let uprobe = NonNull::<u8>::dangling();
         let mut last = LastHit::<u8, 100>::new();
         last.remember(
             1,
@@ -216,27 +232,27 @@ mod tests {
                 stamp: u64::MAX,
                 ..SEEN
             },
-            uprobe,
+            SITE,
         );
-        assert_eq!(last.find(1, &Snapshot { stamp: 98, ..SEEN }), Some(uprobe));
+        assert_eq!(last.find(1, &Snapshot { stamp: 98, ..SEEN }), Some(SITE));
         assert_eq!(last.find(1, &Snapshot { stamp: 99, ..SEEN }), None);
     }
 
     #[test]
     fn the_newest_replaces_and_forget_empties() {
-        let (mut last, uprobe) = remembered();
-        last.remember(0x2000, SEEN, uprobe);
+        let mut last = remembered();
+        last.remember(0x2000, SEEN, SITE);
         assert_eq!(last.find(0x1000, &SEEN), None);
-        assert_eq!(last.find(0x2000, &SEEN), Some(uprobe));
+        assert_eq!(last.find(0x2000, &SEEN), Some(SITE));
         last.forget();
         assert_eq!(last.find(0x2000, &SEEN), None);
     }
 
     #[test]
     fn a_locked_count_is_not_remembered() {
-        let (mut last, uprobe) = remembered();
+        let mut last = remembered();
         let locked = Snapshot { mm_seq: 11, ..SEEN };
-        last.remember(0x1000, locked, uprobe);
+        last.remember(0x1000, locked, SITE);
         assert_eq!(last.find(0x1000, &locked), None);
         assert_eq!(last.find(0x1000, &SEEN), None);
     }

@@ -143,13 +143,17 @@ pub(crate) fn send_step_trap(regs: &mut PtRegs) {
 }
 
 /// The current task.
-pub(crate) struct Task(*mut bindings::task_struct);
+pub(crate) struct Task {
+    raw: *mut bindings::task_struct,
+    /// Whether the page of the site requires landing pads, once it is known.
+    guarded_site: Option<bool>,
+}
 
 impl Task {
     #[inline]
     pub(crate) fn current() -> Self {
-        // SAFETY: an FFI call without further requirements.
-        Self(unsafe { c::uprobes_current() })
+        // SAFETY: the current task is valid; that it runs is us.
+        unsafe { Self::not_running(c::uprobes_current()) }
     }
 
     /// A task that is being made, for what is not memory.
@@ -158,7 +162,31 @@ impl Task {
     ///
     /// `task` is valid for as long as the result is used, and does not run.
     pub(crate) unsafe fn not_running(task: *mut bindings::task_struct) -> Self {
-        Self(task)
+        Self {
+            raw: task,
+            guarded_site: None,
+        }
+    }
+
+    /// The task is at a site in a mapping with these flags.
+    #[inline]
+    pub(crate) fn at_site(&mut self, vm_flags: u64) {
+        self.guarded_site = Some(vm_flags as bindings::vm_flags_t & c::UPROBES_VM_ARM64_BTI != 0);
+    }
+
+    /// Whether the page at `addr` requires landing pads.
+    fn is_guarded(&self, addr: u64) -> bool {
+        let flags = self.vma_flags_unlocked(addr).unwrap_or_else(|| {
+            // SAFETY: the current task's `mm` is valid, and its mappings stay while it is locked.
+            unsafe {
+                let mm = c::uprobes_task_mm(self.raw);
+                bindings::mmap_read_lock(mm);
+                let flags = vma_flags(mm, addr);
+                bindings::mmap_read_unlock(mm);
+                flags
+            }
+        });
+        flags & c::UPROBES_VM_ARM64_BTI != 0
     }
 
     /// Reads a word of user memory if it is there; never sleeps.
@@ -174,7 +202,7 @@ impl Task {
         // SAFETY: the current task's `mm` is valid; mappings are freed after an RCU grace period,
         // and what was read of one that has changed is not used.
         unsafe {
-            let mm = c::uprobes_task_mm(self.0);
+            let mm = c::uprobes_task_mm(self.raw);
             if !c::uprobes_mmap_speculate_begin(mm, &mut seq) {
                 return None;
             }
@@ -206,7 +234,7 @@ impl UserTask for Task {
     #[inline]
     fn shadow_stack_enabled(&self) -> bool {
         // SAFETY: the current task is valid.
-        unsafe { c::uprobes_gcs_enabled(self.0) }
+        unsafe { c::uprobes_gcs_enabled(self.raw) }
     }
 
     fn shadow_push(&mut self, addr: u64) -> Result<(), Fault> {
@@ -242,13 +270,13 @@ impl UserTask for Task {
     #[inline]
     fn fault_code(&self) -> u64 {
         // SAFETY: the current task is valid.
-        unsafe { c::uprobes_fault_code(self.0) as u64 }
+        unsafe { c::uprobes_fault_code(self.raw) as u64 }
     }
 
     #[inline]
     fn set_fault_code(&mut self, code: u64) {
         // SAFETY: the current task is valid.
-        unsafe { c::uprobes_set_fault_code(self.0, code as c_ulong) };
+        unsafe { c::uprobes_set_fault_code(self.raw, code as c_ulong) };
     }
 
     // There is no stepping by blocks.
@@ -261,10 +289,10 @@ impl UserTask for Task {
     fn is_single_stepped(&self) -> bool {
         // SAFETY: the current task is valid.
         unsafe {
-            if c::uprobes_breakpoints_suspended(self.0) {
-                c::uprobes_step_suspended(self.0)
+            if c::uprobes_breakpoints_suspended(self.raw) {
+                c::uprobes_step_suspended(self.raw)
             } else {
-                c::uprobes_singlestep_flag(self.0)
+                c::uprobes_singlestep_flag(self.raw)
             }
         }
     }
@@ -272,17 +300,17 @@ impl UserTask for Task {
     #[inline]
     fn traps_next(&self) -> bool {
         // SAFETY: the current task is valid.
-        unsafe { c::uprobes_singlestep_flag(self.0) }
+        unsafe { c::uprobes_singlestep_flag(self.raw) }
     }
 
     #[inline]
     fn set_single_step(&mut self, on: bool) {
         // SAFETY: the current task is valid.
         unsafe {
-            if c::uprobes_breakpoints_suspended(self.0) {
-                c::uprobes_set_step_suspended(self.0, on);
+            if c::uprobes_breakpoints_suspended(self.raw) {
+                c::uprobes_set_step_suspended(self.raw, on);
             } else {
-                c::uprobes_set_singlestep_flag(self.0, on);
+                c::uprobes_set_singlestep_flag(self.raw, on);
             }
         }
     }
@@ -305,21 +333,9 @@ impl UserTask for Task {
         supports_landing_pads()
     }
 
+    #[inline]
     fn requires_landing_pads(&mut self, addr: u64) -> bool {
-        if !supports_landing_pads() {
-            return false;
-        }
-        let flags = self.vma_flags_unlocked(addr).unwrap_or_else(|| {
-            // SAFETY: the current task's `mm` is valid, and its mappings stay while it is locked.
-            unsafe {
-                let mm = c::uprobes_task_mm(self.0);
-                bindings::mmap_read_lock(mm);
-                let flags = vma_flags(mm, addr);
-                bindings::mmap_read_unlock(mm);
-                flags
-            }
-        });
-        flags & c::UPROBES_VM_ARM64_BTI != 0
+        supports_landing_pads() && self.guarded_site.unwrap_or_else(|| self.is_guarded(addr))
     }
 
     #[inline]
@@ -352,15 +368,20 @@ fn answer(ours: bool) -> c_int {
 
 /// A `brk` with the number of uprobes.
 ///
+/// # Context
+///
+/// Process context, interrupts on, as `do_el0_brk64()` has it.
+///
 /// # Safety
 ///
 /// `regs` are those of the current task, which came from user space.
 #[export]
 pub(crate) unsafe extern "C" fn uprobe_brk_handler(
-    _regs: *mut bindings::pt_regs,
+    regs: *mut bindings::pt_regs,
     _esr: c_ulong,
 ) -> c_int {
-    answer(hit::on_trap())
+    // SAFETY: by contract; `PtRegs` is laid out as `pt_regs`.
+    answer(hit::on_sleepable_trap(unsafe { &mut *regs.cast() }))
 }
 
 /// The trap after a single-step.

@@ -155,6 +155,10 @@ impl Task {
         Self(task)
     }
 
+    /// The task is at a site in a mapping with these flags, which tell nothing here.
+    #[inline]
+    pub(crate) fn at_site(&mut self, _vm_flags: u64) {}
+
     /// Reads a word of user memory if it is there; never sleeps.
     pub(crate) fn peek_word(addr: u64, _bitness: Bitness) -> Option<u64> {
         let mut word = [0; 8];
@@ -236,15 +240,17 @@ fn may_be_breakpoint(regs: &PtRegs) -> bool {
 ///
 /// # Context
 ///
-/// Exception context.
+/// Exception context; for a breakpoint trap, process context with interrupts on, as
+/// `do_trap_break()` has it.
 #[export]
 pub(crate) unsafe extern "C" fn uprobe_breakpoint_handler(regs: *mut bindings::pt_regs) -> bool {
     // SAFETY: by contract; `PtRegs` is laid out as `pt_regs`.
-    let regs = unsafe { &*regs.cast::<PtRegs>() };
-    if regs.is_landing() && (hit::is_stepping() || !may_be_breakpoint(regs)) {
-        return false;
+    let regs = unsafe { &mut *regs.cast::<PtRegs>() };
+    if regs.is_landing() {
+        // A software check, whose handler may not sleep.
+        return !hit::is_stepping() && may_be_breakpoint(regs) && hit::on_trap();
     }
-    hit::on_trap()
+    hit::on_sleepable_trap(regs)
 }
 
 /// A breakpoint trap from user space, which may be the end of a step.

@@ -145,6 +145,10 @@ impl Task {
         Self(task)
     }
 
+    /// The task is at a site in a mapping with these flags, which tell nothing here.
+    #[inline]
+    pub(crate) fn at_site(&mut self, _vm_flags: u64) {}
+
     /// Reads a word of user memory if it is there; never sleeps.
     pub(crate) fn peek_word(addr: u64, bitness: Bitness) -> Option<u64> {
         let mut word = [0; 8];
