@@ -6,6 +6,8 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <linux/bpf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -357,6 +359,44 @@ static int mprotect_to_and_fro(const void *arg)
 	check_clean(lib, PAGES, path);
 	return PASS;
 }
+
+#ifdef ARCH_PROT_GUARDED
+static sigjmp_buf fault_env;
+
+static void on_sigill(int sig)
+{
+	siglongjmp(fault_env, 1);
+}
+
+/* The function has no landing pad: whether it may be called depends on its page at the time. */
+static int guarded_to_and_fro(const void *arg)
+{
+	const char *path = make_lib();
+	char *lib = map_lib(path);
+	volatile int faults = 0, i;
+	int fd;
+
+	signal(SIGILL, on_sigill);
+	MUST(mprotect(lib, PAGE, RX | ARCH_PROT_GUARDED));
+	if (!sigsetjmp(fault_env, 1)) {
+		call(lib + FN);
+		return skip("the CPU checks no landing pads");
+	}
+	fd = attach(path, FN);
+	for (i = 1; i <= 10; i++) {
+		if (!sigsetjmp(fault_env, 1))
+			call(lib + FN);
+		else
+			faults++;
+		CHECK_EQ(faults, i, "faults where landing pads are required");
+		MUST(mprotect(lib, PAGE, RX));
+		calls(lib + FN, 2);
+		MUST(mprotect(lib, PAGE, RX | ARCH_PROT_GUARDED));
+	}
+	CHECK_EQ(perf_count(fd), 30, "hits");
+	return PASS;
+}
+#endif
 
 static int madvise_dontneed(const void *arg)
 {
@@ -737,6 +777,9 @@ int main(int argc, char **argv)
 	add_test("F.7", mprotect_from, (void *)(PROT_READ | PROT_WRITE), "attach under rw-, then r-x");
 	add_test("F.7", mprotect_part, NULL, "part of a rw- mapping becomes r-x");
 	add_test(NULL, mprotect_to_and_fro, NULL, "mprotect to and fro");
+#ifdef ARCH_PROT_GUARDED
+	add_test("F.4", guarded_to_and_fro, NULL, "landing pads required, to and fro");
+#endif
 	add_test("F.7", madvise_dontneed, NULL, "MADV_DONTNEED on the text");
 	add_test("F.7", madvise_in_other, NULL, "MADV_DONTNEED in another process");
 	add_test("F.7", truncated, NULL, "file truncated and written again");

@@ -72,6 +72,9 @@ struct cpu_regs {
 /* Whether the architecture lets this site and the breakpoint be exchanged in place. */
 #define ARCH_CHANGES_IN_PLACE(name) (!strcmp(name, "nop"))
 
+/* Landing pads are required in pages that are mapped with this. */
+#define ARCH_PROT_GUARDED	PROT_BTI
+
 /* What C gets wrong when a process loses its last probe. */
 #define ARCH_LAST_PROBE_FAULT	"F.9"
 
