@@ -92,6 +92,15 @@ struct cpu_regs {
 	S("uretprobe-nop", "nop", MULTI_RETURN)				\
 	S("uretprobe-ret", "ret", MULTI_RETURN)
 
+/* A clock of all CPUs, in units of its own. The kernel may have none finer than its tick. */
+static inline uint64_t arch_clock(void)
+{
+	uint64_t ticks;
+
+	asm volatile("rdtime %0" : "=r"(ticks));
+	return ticks;
+}
+
 /* Calls @fn with the registers in @io, stores there what it leaves. */
 void site_call(const void *fn, struct cpu_regs *io);
 

@@ -105,6 +105,12 @@ struct cpu_regs {
 	[R12] = 3, [R13] = 2, [R14] = 1, [R15] = 0 }
 #define ARCH_PT_REGS_FLAGS	(18 * 8)
 
+/* A clock of all CPUs, in units of its own. The kernel may have none finer than its tick. */
+static inline uint64_t arch_clock(void)
+{
+	return __builtin_ia32_rdtsc();
+}
+
 /* Calls @fn with the registers in @io, stores there what it leaves. */
 void site_call(const void *fn, struct cpu_regs *io);
 
