@@ -24,6 +24,7 @@ impl Fragment {
             arch.name().to_owned(),
             format!("impl-{}", implementation.name()),
             profile.name().to_owned(),
+            format!("{}-{}", arch.name(), profile.name()),
             // What only this combination has, such as the tests inside the Rust code.
             format!("{}-{}", profile.name(), implementation.name()),
         ] {
