@@ -82,7 +82,7 @@ impl<'g> Current<'g> {
             .as_ref()
             .and_then(|utask| utask.last_hit.find(vaddr, &now))
         {
-            self.task.at_site(known.vm_flags);
+            self.task.at_site(vaddr, known.vm_flags);
             // SAFETY: valid in the section that `rcu` stands for, as `LastHit` explains.
             return Some(unsafe { known.uprobe.as_ref() });
         }
@@ -92,7 +92,7 @@ impl<'g> Current<'g> {
         if unsafe { c::uprobes_mmap_speculate_retry(self.mm, seq) } {
             return None;
         }
-        self.task.at_site(found.vm_flags);
+        self.task.at_site(vaddr, found.vm_flags);
         if let Some(utask) = &mut self.utask {
             utask.last_hit.remember(vaddr, now, found);
         }
@@ -491,28 +491,32 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
         }
     }
     abandon_step(&mut utask);
-    on_breakpoint(regs, utask);
+    finish_hit(on_breakpoint(regs, utask), regs);
 }
 
-/// Handles a breakpoint trap.
+/// Handles a breakpoint trap, but for what is left to do after the hit.
 ///
 /// # Context
 ///
 /// Process context of the task, on its way between user space and back; may sleep.
-fn on_breakpoint(regs: &mut Regs, utask: Option<&mut Utask>) {
-    let after = {
-        let rcu = TasksTrace::enter();
-        let mm = current_mm();
-        hit::on_breakpoint(&mut Current {
-            regs: &mut *regs,
-            task: &mut Task::current(),
-            mm,
-            // SAFETY: the current task's `mm` is valid.
-            state: unsafe { MmState::get(mm) },
-            utask,
-            rcu: &rcu,
-        })
-    };
+fn on_breakpoint(regs: &mut Regs, utask: Option<&mut Utask>) -> AfterHit {
+    let rcu = TasksTrace::enter();
+    let mm = current_mm();
+    hit::on_breakpoint(&mut Current {
+        regs,
+        task: &mut Task::current(),
+        mm,
+        // SAFETY: the current task's `mm` is valid.
+        state: unsafe { MmState::get(mm) },
+        utask,
+        rcu: &rcu,
+    })
+}
+
+/// Does what is left to do after a hit. A system call may free the task's state, so nobody has a
+/// reference of it any more.
+#[inline]
+fn finish_hit(after: AfterHit, regs: &mut Regs) {
     if after == AfterHit::SystemCall {
         isa::system_call(regs);
     }
@@ -531,7 +535,7 @@ fn may_be_ours() -> bool {
 ///
 /// # Context
 ///
-/// Exception context, interrupts off.
+/// Exception context, interrupts off or on.
 #[inline]
 pub(crate) fn on_trap() -> bool {
     let ours = may_be_ours();
@@ -556,7 +560,7 @@ pub(crate) fn on_sleepable_trap(regs: &mut Regs) -> bool {
     if ours {
         let mut utask = task::current();
         abandon_step(&mut utask);
-        on_breakpoint(regs, utask);
+        finish_hit(on_breakpoint(regs, utask), regs);
     }
     ours
 }
@@ -586,7 +590,7 @@ pub(crate) fn is_stepping() -> bool {
 ///
 /// # Context
 ///
-/// Exception context, interrupts off.
+/// Exception context, interrupts off or on.
 pub(crate) fn on_step_trap() -> bool {
     let Some(utask) = task::current() else {
         return false;

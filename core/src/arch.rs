@@ -28,7 +28,7 @@ pub enum Bitness {
 ///
 /// # Context
 ///
-/// Process context on the way back to user space. Every access may sleep.
+/// Process context, between user space and user space. Every access may sleep.
 pub trait UserMemory {
     /// Reads `buf.len()` bytes of user memory at `addr`.
     fn read(&mut self, addr: u64, buf: &mut [u8]) -> Result<(), Fault>;

@@ -12,7 +12,7 @@
 //!   step trap, signal or fault ──> on_step_end <───────────────┘
 //! ```
 //!
-//! Both functions run in process context on the way back to user space and may sleep.
+//! Both functions run in process context, between user space and user space, and may sleep.
 //!
 //! A system call is simulated by making it. It may take as long as it likes and may even never
 //! return, so it is left to the caller, who has let go of everything by then ([`AfterHit`]).

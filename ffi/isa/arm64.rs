@@ -145,14 +145,14 @@ pub(crate) fn send_step_trap(regs: &mut PtRegs) {
 /// The current task.
 pub(crate) struct Task {
     raw: *mut bindings::task_struct,
-    /// Whether the page of the site requires landing pads, once it is known.
-    guarded_site: Option<bool>,
+    /// The site and whether its page requires landing pads, once it is known.
+    site: Option<(u64, bool)>,
 }
 
 impl Task {
     #[inline]
     pub(crate) fn current() -> Self {
-        // SAFETY: the current task is valid; that it runs is us.
+        // SAFETY: the current task is valid.
         unsafe { Self::not_running(c::uprobes_current()) }
     }
 
@@ -160,18 +160,19 @@ impl Task {
     ///
     /// # Safety
     ///
-    /// `task` is valid for as long as the result is used, and does not run.
+    /// `task` is valid for as long as the result is used, and is the current one or does not run.
     pub(crate) unsafe fn not_running(task: *mut bindings::task_struct) -> Self {
         Self {
             raw: task,
-            guarded_site: None,
+            site: None,
         }
     }
 
-    /// The task is at a site in a mapping with these flags.
+    /// The task is at the site at `vaddr`, in a mapping with these flags.
     #[inline]
-    pub(crate) fn at_site(&mut self, vm_flags: u64) {
-        self.guarded_site = Some(vm_flags as bindings::vm_flags_t & c::UPROBES_VM_ARM64_BTI != 0);
+    pub(crate) fn at_site(&mut self, vaddr: u64, vm_flags: u64) {
+        let guarded = vm_flags as bindings::vm_flags_t & c::UPROBES_VM_ARM64_BTI != 0;
+        self.site = Some((vaddr, guarded));
     }
 
     /// Whether the page at `addr` requires landing pads.
@@ -335,7 +336,11 @@ impl UserTask for Task {
 
     #[inline]
     fn requires_landing_pads(&mut self, addr: u64) -> bool {
-        supports_landing_pads() && self.guarded_site.unwrap_or_else(|| self.is_guarded(addr))
+        supports_landing_pads()
+            && match self.site {
+                Some((site, guarded)) if site == addr => guarded,
+                _ => self.is_guarded(addr),
+            }
     }
 
     #[inline]

@@ -145,9 +145,9 @@ impl Task {
         Self(task)
     }
 
-    /// The task is at a site in a mapping with these flags, which tell nothing here.
+    /// The task is at the site at `_vaddr`, in a mapping with flags that tell nothing here.
     #[inline]
-    pub(crate) fn at_site(&mut self, _vm_flags: u64) {}
+    pub(crate) fn at_site(&mut self, _vaddr: u64, _vm_flags: u64) {}
 
     /// Reads a word of user memory if it is there; never sleeps.
     pub(crate) fn peek_word(addr: u64, bitness: Bitness) -> Option<u64> {
