@@ -88,12 +88,14 @@ pub(crate) struct RunArgs {
     variant: VariantArgs,
     /// Number of CPUs.
     #[arg(long, value_name = "N", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=255))]
     pub(crate) cpus: u32,
     /// Memory of the guest in MiB.
     #[arg(long, value_name = "M", default_value_t = 1024)]
+    #[arg(value_parser = clap::value_parser!(u32).range(128..=1_048_576))]
     pub(crate) memory: u32,
     /// One CPU whose clock counts instructions, 2 ns each.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cpus")]
     pub(crate) icount: bool,
     /// Directory to mount read-write at /mnt/share.
     #[arg(long, value_name = "DIR")]
@@ -145,12 +147,19 @@ pub(crate) struct TestArgs {
     /// Only the tests that run in the guest.
     #[arg(long)]
     pub(crate) guest: bool,
-    /// Only this kernel, as IMPL-PROFILE (`rust-release`, `c-debug`).
-    #[arg(long, value_name = "KERNEL", requires = "guest")]
+    /// Only the guest suite, and only on this kernel, as IMPL-PROFILE (`rust-release`, `c-debug`).
+    #[arg(long, value_name = "KERNEL", conflicts_with = "host")]
     pub(crate) on: Option<String>,
     /// Only guest tests whose name contains this.
-    #[arg(requires = "guest")]
+    #[arg(conflicts_with = "host")]
     pub(crate) filter: Option<String>,
+}
+
+impl TestArgs {
+    /// Whether the tests of the host are left out.
+    pub(crate) fn is_guest_only(&self) -> bool {
+        self.guest || self.on.is_some() || self.filter.is_some()
+    }
 }
 
 #[derive(Args)]

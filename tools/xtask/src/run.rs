@@ -29,16 +29,14 @@ pub(crate) fn run(ctx: &Ctx, variant: Variant, args: &RunArgs) -> Result<ExitCod
         .as_ref()
         .map(|dir| {
             dir.canonicalize()
+                .ok()
+                .filter(|dir| dir.is_dir())
                 .with_context(|| format!("there is no directory {} to share", dir.display()))
         })
         .transpose()?;
     ensure!(
         !args.command.is_empty() || std::io::stdin().is_terminal(),
         "an interactive shell needs a terminal; give a command after --"
-    );
-    ensure!(
-        args.cpus > 0,
-        "a machine needs a CPU; give --cpus 1 or more"
     );
     let guest = Guest {
         cpus: args.cpus,

@@ -37,7 +37,7 @@ pub(crate) fn run(ctx: &Ctx, args: &TestArgs) -> Result<ExitCode> {
     let (built, host) = thread::scope(|scope| {
         let build = |variant| (variant, build(ctx, variant));
         let builder = scope.spawn(move || variants.into_iter().map(build).collect::<Vec<_>>());
-        let host = if args.guest {
+        let host = if args.is_guest_only() {
             Ok(Vec::new())
         } else {
             host::run(ctx, args.quick)
@@ -145,6 +145,9 @@ fn kernel_of(name: &str) -> Result<(Impl, Profile)> {
     bail!("there is no kernel {name}; give rust-release, rust-debug, c-release or c-debug")
 }
 
+/// The status of the suite if it has no test with the filter in its name.
+const NO_MATCH: u8 = 2;
+
 /// The suite on one kernel.
 fn guest_suite(ctx: &Ctx, args: &TestArgs, variant: Variant, out: &Path) -> Result<Tally> {
     let is_debug = variant.profile == Profile::Debug;
@@ -191,6 +194,9 @@ fn guest_suite(ctx: &Ctx, args: &TestArgs, variant: Variant, out: &Path) -> Resu
     let ktap = ctx.repo.join(format!("target/test/{variant}.ktap"));
     util::write(&ktap, raw)?;
     let mut report = parser.finish();
+    if let (Some(NO_MATCH), Some(filter)) = (outcome.status, &args.filter) {
+        bail!("no guest test has {filter:?} in its name");
+    }
 
     if is_debug && variant.implementation == Impl::Rust {
         let kunit = kunit(&outcome.log)?;
