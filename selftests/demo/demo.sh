@@ -6,6 +6,8 @@
 # counts with the number of calls that the program is known to make.
 
 here=$(cd "$(dirname "$0")" && pwd)
+# The guest has no other locale, of which perl would complain.
+export LC_ALL=C
 dir=${TMPDIR:-/tmp}/uprobes-demo.$$
 T=/sys/kernel/tracing
 
