@@ -20,47 +20,52 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::ExitCode,
+    sync::mpsc,
     thread,
     time::Duration, //
 };
 
 /// Runs the tests; the last line of standard output tells the numbers.
 ///
-/// The kernels are built while the host's tests run, which between them keep few CPUs busy.
+/// Kernels are built, guests run and the host's tests beside each other: each of these keeps few
+/// CPUs busy for most of its time.
 pub(crate) fn run(ctx: &Ctx, args: &TestArgs) -> Result<ExitCode> {
-    let mut rows = Vec::new();
     let variants = if args.host {
         Vec::new()
     } else {
         variants(args)?
     };
-    let (built, host) = thread::scope(|scope| {
-        let build = |variant| (variant, build(ctx, variant));
-        let builder = scope.spawn(move || variants.into_iter().map(build).collect::<Vec<_>>());
+    let (host, guests) = thread::scope(|scope| {
+        let (built, to_run) = mpsc::channel();
+        scope.spawn(move || {
+            for variant in variants {
+                // Nobody takes any more after a panic of the other thread, which is told below.
+                if built.send((variant, build(ctx, variant))).is_err() {
+                    break;
+                }
+            }
+        });
+        let guests = scope.spawn(move || {
+            let suites = to_run
+                .iter()
+                .map(|(variant, out)| (variant, suite_or_failure(ctx, args, variant, out)));
+            suites.collect::<Vec<_>>()
+        });
         let host = if args.is_guest_only() {
             Ok(Vec::new())
         } else {
             host::run(ctx, args.quick)
         };
-        (builder.join(), host)
+        (host, guests.join())
     });
+    let Ok(guests) = guests else {
+        bail!("the thread that runs the guests panicked");
+    };
+    let mut rows = Vec::new();
     for (name, tally) in host? {
         rows.push((format!("host: {name}"), tally));
     }
-    let Ok(built) = built else {
-        bail!("the thread that builds the kernels panicked");
-    };
-    for (variant, out) in built {
-        // One kernel that does not build or boot leaves the others worth testing.
-        let tally = out
-            .and_then(|out| guest_suite(ctx, args, variant, &out))
-            .unwrap_or_else(|error| {
-                eprintln!("error: {variant}: {error:#}");
-                Tally {
-                    failed: 1,
-                    ..Tally::default()
-                }
-            });
+    for (variant, tally) in guests {
         rows.push((format!("guest: {variant}"), tally));
     }
 
@@ -86,6 +91,19 @@ pub(crate) fn run(ctx: &Ctx, args: &TestArgs) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// The suite on one kernel, if it was built. One that does not build or boot counts as a failed test
+/// and leaves the others worth testing.
+fn suite_or_failure(ctx: &Ctx, args: &TestArgs, variant: Variant, out: Result<PathBuf>) -> Tally {
+    out.and_then(|out| guest_suite(ctx, args, variant, &out))
+        .unwrap_or_else(|error| {
+            eprintln!("error: {variant}: {error:#}");
+            Tally {
+                failed: 1,
+                ..Tally::default()
+            }
+        })
 }
 
 /// Builds the kernel, and the programs for its guest; returns the directory of those.
@@ -145,6 +163,17 @@ fn kernel_of(name: &str) -> Result<(Impl, Profile)> {
     bail!("there is no kernel {name}; give rust-release, rust-debug, c-release or c-debug")
 }
 
+/// How much longer than they say the time limits of tests are, which are for tests that hang.
+fn time_limits(variant: Variant) -> u32 {
+    match (variant.implementation, variant.profile) {
+        // Some that are known to fail do hang.
+        (Impl::C, _) => 1,
+        // The CPUs are others' too.
+        (Impl::Rust, Profile::Release) => 3,
+        (Impl::Rust, Profile::Debug) => 10,
+    }
+}
+
 /// The status of the suite if it has no test with the filter in its name.
 const NO_MATCH: u8 = 2;
 
@@ -172,10 +201,11 @@ fn guest_suite(ctx: &Ctx, args: &TestArgs, variant: Variant, out: &Path) -> Resu
         // KUnit reports while booting, at a level that is not shown otherwise.
         append: if is_debug { "loglevel=7" } else { "" },
         script: Some(format!(
-            "export ARCH={} IMPL={} PROFILE={} FTRACE_SELFTESTS=/mnt/share/ftrace\n{}\n",
+            "export ARCH={} IMPL={} PROFILE={} FTRACE_SELFTESTS=/mnt/share/ftrace UPT_SLOW={}\n{}\n",
             variant.arch.name(),
             variant.implementation.name(),
             variant.profile.name(),
+            time_limits(variant),
             words.join(" ")
         )),
         ..Guest::new(variant)
