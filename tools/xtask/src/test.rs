@@ -20,15 +20,14 @@ use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
     process::ExitCode,
-    sync::mpsc,
     thread,
     time::Duration, //
 };
 
 /// Runs the tests; the last line of standard output tells the numbers.
 ///
-/// Kernels are built, guests run and the host's tests beside each other: each of these keeps few
-/// CPUs busy for most of its time.
+/// The kernels are built, and after that the guests run, beside the host's tests, which between them
+/// keep few CPUs busy.
 pub(crate) fn run(ctx: &Ctx, args: &TestArgs) -> Result<ExitCode> {
     let variants = if args.host {
         Vec::new()
@@ -36,20 +35,15 @@ pub(crate) fn run(ctx: &Ctx, args: &TestArgs) -> Result<ExitCode> {
         variants(args)?
     };
     let (host, guests) = thread::scope(|scope| {
-        let (built, to_run) = mpsc::channel();
-        scope.spawn(move || {
-            for variant in variants {
-                // Nobody takes any more after a panic of the other thread, which is told below.
-                if built.send((variant, build(ctx, variant))).is_err() {
-                    break;
-                }
-            }
-        });
         let guests = scope.spawn(move || {
-            let suites = to_run
-                .iter()
-                .map(|(variant, out)| (variant, suite_or_failure(ctx, args, variant, out)));
-            suites.collect::<Vec<_>>()
+            let built = variants
+                .into_iter()
+                .map(|variant| (variant, build(ctx, variant)))
+                .collect::<Vec<_>>();
+            built
+                .into_iter()
+                .map(|(variant, out)| (variant, suite_or_failure(ctx, args, variant, out)))
+                .collect::<Vec<_>>()
         });
         let host = if args.is_guest_only() {
             Ok(Vec::new())
@@ -59,7 +53,7 @@ pub(crate) fn run(ctx: &Ctx, args: &TestArgs) -> Result<ExitCode> {
         (host, guests.join())
     });
     let Ok(guests) = guests else {
-        bail!("the thread that runs the guests panicked");
+        bail!("the thread that builds the kernels and runs the guests panicked");
     };
     let mut rows = Vec::new();
     for (name, tally) in host? {
