@@ -4,8 +4,8 @@
 //!
 //! A hit must be taken from a user address to a file offset (a walk of the memory map) and from
 //! there to the uprobe (a walk of the index). Both answers, and the flags of the mapping, stay right
-//! as long as no mapping of the process has changed and nothing was erased from the index. Each of the two
-//! leaves a trace: the sequence count of `mmap_lock` and the index's count of erasures
+//! as long as no mapping of the process has changed and nothing was erased from the index. Each of
+//! the two leaves a trace: the sequence count of `mmap_lock` and the index's count of erasures
 //! ([`Index::erasures`](crate::index::Index::erasures)). A task whose last hit was at the same
 //! address, with both counts as they were, uses the pointer that it found then.
 //!

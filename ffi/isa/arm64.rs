@@ -152,20 +152,22 @@ pub(crate) struct Task {
 impl Task {
     #[inline]
     pub(crate) fn current() -> Self {
-        // SAFETY: the current task is valid.
-        unsafe { Self::not_running(c::uprobes_current()) }
+        // SAFETY: an FFI call without further requirements.
+        Self::of(unsafe { c::uprobes_current() })
+    }
+
+    #[inline]
+    fn of(raw: *mut bindings::task_struct) -> Self {
+        Self { raw, site: None }
     }
 
     /// A task that is being made, for what is not memory.
     ///
     /// # Safety
     ///
-    /// `task` is valid for as long as the result is used, and is the current one or does not run.
+    /// `task` is valid for as long as the result is used, and does not run.
     pub(crate) unsafe fn not_running(task: *mut bindings::task_struct) -> Self {
-        Self {
-            raw: task,
-            site: None,
-        }
+        Self::of(task)
     }
 
     /// The task is at the site at `vaddr`, in a mapping with these flags.
