@@ -14,6 +14,9 @@
 /* add shows which way it went and leaves the flags alone */
 #define BCOND(S, cc) S(b_##cc, NULL, "", "b." #cc " 9f", "add x0, x0, #1\n9:")
 
+/* x29 becomes its distance from sp; of sp itself nothing stays, it differs from run to run */
+#define FROM_SP "mov x0, sp\nsub x29, x29, x0\nmov x0, #0"
+
 #define SKIPPED_IF_TAKEN "add x0, x0, #1\n9:"
 #define CALLEE	"b 9f\n7: add x0, x0, #1\nret\n9: mov x30, x9"
 #define LITERAL	"b 9f\n.balign 16\n8: .quad 0x8899aabbccddeeff, 0x0123456789abcdef\n9:"
@@ -70,9 +73,9 @@
 	S(sub_sp, NULL, "", "sub sp, sp, #48", "add sp, sp, #48")		\
 	S(sub_sp_shifted, NULL, "", "sub sp, sp, #1, lsl #12", "add sp, sp, #1, lsl #12") \
 	S(add_sp, NULL, "sub sp, sp, #48", "add sp, sp, #48", "")		\
-	S(mov_x29_sp, NULL, "", "mov x29, sp", "mov x0, sp\nsub x29, x29, x0")		\
-	S(add_x29_sp, NULL, "", "add x29, sp, #32", "mov x0, sp\nsub x29, x29, x0")	\
-	S(mov_sp_x29, NULL, "mov x29, sp\nsub sp, sp, #32", "mov sp, x29", "mov x0, sp\nsub x29, x29, x0") \
+	S(mov_x29_sp, NULL, "", "mov x29, sp", FROM_SP)				\
+	S(add_x29_sp, NULL, "", "add x29, sp, #32", FROM_SP)			\
+	S(mov_sp_x29, NULL, "mov x29, sp\nsub sp, sp, #32", "mov sp, x29", FROM_SP)	\
 	S(mov, NULL, "", "mov x0, x1", "")					\
 	S(movz, NULL, "", "mov x0, #0x1234", "")				\
 	/* pointer authentication */						\
