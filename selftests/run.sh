@@ -12,6 +12,14 @@
 # Exit status: 0 if no test failed.
 
 here=$(cd "$(dirname "$0")" && pwd)
+
+# All of it with perf's hooks in the scheduler on, see there.
+if [ -z "$UPT_HELD" ]; then
+	UPT_HELD=1
+	export UPT_HELD
+	exec "$here/helpers/perf_hold" sh "$0" "$@"
+fi
+
 UPT_FULL=0
 UPT_FILTER=
 while [ $# -gt 0 ]; do
