@@ -309,7 +309,7 @@ impl<'g> Hit for Current<'g> {
 
         if let Requested::Yes(ri) = state {
             // SAFETY: the instance is ours and given up here.
-            unsafe { returns::prepare(utask, uprobe, ri, vaddr, self.regs) };
+            unsafe { returns::prepare(utask, self.state, uprobe, ri, vaddr, self.regs) };
         }
         if remove {
             unapply(uprobe, self.mm);
@@ -490,19 +490,22 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
             Progress::Aborted => return finish_step(utask, StepEnd::Aborted, regs),
         }
     }
-    abandon_step(&mut utask);
-    finish_hit(on_breakpoint(regs, utask), regs);
+    handle_breakpoint(regs, utask);
 }
 
-/// Handles a breakpoint trap, but for what is left to do after the hit.
+/// Handles a breakpoint trap of the current task, whose state is `utask`.
 ///
 /// # Context
 ///
-/// Process context of the task, on its way between user space and back; may sleep.
-fn on_breakpoint(regs: &mut Regs, utask: Option<&mut Utask>) -> AfterHit {
+/// Process context of the task, on its way between user space and back; no lock and no section is
+/// held. May sleep.
+#[cfg_attr(CONFIG_X86_64, inline(always))] // Elsewhere traps lead here in two ways.
+#[cfg_attr(not(CONFIG_X86_64), inline(never))]
+fn handle_breakpoint(regs: &mut Regs, mut utask: Option<&mut Utask>) {
+    abandon_step(&mut utask);
     let rcu = TasksTrace::enter();
     let mm = current_mm();
-    hit::on_breakpoint(&mut Current {
+    let after = hit::on_breakpoint(&mut Current {
         regs,
         task: &mut Task::current(),
         mm,
@@ -510,14 +513,10 @@ fn on_breakpoint(regs: &mut Regs, utask: Option<&mut Utask>) -> AfterHit {
         state: unsafe { MmState::get(mm) },
         utask,
         rcu: &rcu,
-    })
-}
-
-/// Does what is left to do after a hit. A system call may free the task's state, so nobody has a
-/// reference of it any more.
-#[inline]
-fn finish_hit(after: AfterHit, regs: &mut Regs) {
+    });
+    drop(rcu);
     if after == AfterHit::SystemCall {
+        // It may free the task's state, of which nobody has a reference any more.
         isa::system_call(regs);
     }
 }
@@ -558,9 +557,7 @@ pub(crate) fn on_trap() -> bool {
 pub(crate) fn on_sleepable_trap(regs: &mut Regs) -> bool {
     let ours = may_be_ours();
     if ours {
-        let mut utask = task::current();
-        abandon_step(&mut utask);
-        finish_hit(on_breakpoint(regs, utask), regs);
+        handle_breakpoint(regs, task::current());
     }
     ours
 }

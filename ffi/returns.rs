@@ -165,20 +165,22 @@ impl Dropped {
     }
 }
 
-/// Hijacks the return of the function that is about to start.
+/// Hijacks the return of the function that is about to start. `state` is the current process's, if
+/// it has one.
 ///
 /// # Safety
 ///
 /// `ri` is in no list and owned by the caller, who gives it up.
 pub(crate) unsafe fn prepare(
     utask: &mut Utask,
+    state: Option<&MmState>,
     uprobe: &Uprobe,
     ri: *mut ReturnInstance,
     func: u64,
     regs: &mut Regs,
 ) {
     // SAFETY: by contract.
-    if unsafe { try_prepare(utask, uprobe, ri, func, regs) }.is_none() {
+    if unsafe { try_prepare(utask, state, uprobe, ri, func, regs) }.is_none() {
         // SAFETY: not pushed, so still ours; it holds nothing yet.
         unsafe { recycle(utask, ri) };
     }
@@ -190,13 +192,17 @@ pub(crate) unsafe fn prepare(
 #[inline]
 unsafe fn try_prepare(
     utask: &mut Utask,
+    state: Option<&MmState>,
     uprobe: &Uprobe,
     ri: *mut ReturnInstance,
     func: u64,
     regs: &mut Regs,
 ) -> Option<()> {
-    // SAFETY: the current task's `mm` is valid.
-    let state = unsafe { MmState::get_or_make(c::uprobes_task_mm(c::uprobes_current())) }.ok()?;
+    let state = match state {
+        Some(state) => state,
+        // SAFETY: the current task's `mm` is valid.
+        None => unsafe { MmState::get_or_make(c::uprobes_task_mm(c::uprobes_current())) }.ok()?,
+    };
     let trampoline = match state.xol.trampoline() {
         Some(vaddr) => vaddr,
         None => state.xol.map(0, regs).ok()?,

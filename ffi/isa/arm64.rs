@@ -178,7 +178,11 @@ impl Task {
     }
 
     /// Whether the page at `addr` requires landing pads.
+    #[cold]
     fn is_guarded(&self, addr: u64) -> bool {
+        if !supports_landing_pads() {
+            return false;
+        }
         let flags = self.vma_flags_unlocked(addr).unwrap_or_else(|| {
             // SAFETY: the current task's `mm` is valid, and its mappings stay while it is locked.
             unsafe {
@@ -336,13 +340,12 @@ impl UserTask for Task {
         supports_landing_pads()
     }
 
-    #[inline]
+    #[inline(always)] // A comparison on the way of each call of a probed function.
     fn requires_landing_pads(&mut self, addr: u64) -> bool {
-        supports_landing_pads()
-            && match self.site {
-                Some((site, guarded)) if site == addr => guarded,
-                _ => self.is_guarded(addr),
-            }
+        match self.site {
+            Some((site, guarded)) if site == addr => guarded,
+            _ => self.is_guarded(addr),
+        }
     }
 
     #[inline]
