@@ -219,6 +219,16 @@ static void one_round(const struct insn_class *c, uint64_t seed, int *accepted, 
 	unlink(path);
 }
 
+/* A debug kernel is ten times slower, and looks at the kernel, not at the instructions. */
+static int nr_rounds(void)
+{
+	const char *profile = getenv("PROFILE");
+
+	if (!full_run())
+		return 2;
+	return profile && !strcmp(profile, "debug") ? 4 : 40;
+}
+
 static int matrix(const void *arg)
 {
 	static const int sigs[] = { SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP };
@@ -227,7 +237,7 @@ static int matrix(const void *arg)
 	stack_t ss = { .ss_sp = stack, .ss_size = sizeof(stack) };
 	struct sigaction sa = { .sa_sigaction = on_signal,
 				.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER };
-	int i, rounds = full_run() ? 40 : 2, accepted = 0, differ = 0;
+	int i, rounds = nr_rounds(), accepted = 0, differ = 0;
 	uint64_t seed = the_seed();
 
 	MUST(sigaltstack(&ss, NULL));
