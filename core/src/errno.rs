@@ -35,6 +35,8 @@ errnos! {
     EBUSY = 16;
     /// Invalid argument.
     EINVAL = 22;
+    /// Taken back because of another error.
+    ECANCELED = 125;
     /// The probed code is of a kind that this ISA does not support.
     EOPNOTSUPP = 95;
     /// System call from a place that may not make it.

@@ -7,6 +7,7 @@
 pub mod alarm;
 pub mod arch;
 pub mod consumer;
+pub mod deferred;
 pub mod errno;
 pub mod hit;
 pub mod hprobe;
