@@ -38,6 +38,12 @@ impl CConsumer {
         unsafe { &*self.0.get() }
     }
 
+    /// Whether the consumer does not want hits in all processes.
+    #[inline]
+    pub(crate) fn is_choosy(&self) -> bool {
+        self.raw().filter.is_some()
+    }
+
     /// Whether the consumer wants hits in `mm`.
     ///
     /// # Context
@@ -185,6 +191,12 @@ impl ConsumerList {
     /// The registration lock is held.
     pub(crate) fn is_empty(&self) -> bool {
         self.walk().next().is_none()
+    }
+
+    /// Whether any consumer wants hits in all processes. Takes no lock.
+    #[inline]
+    pub(crate) fn any_wants_all(&self, rcu: &TasksTrace) -> bool {
+        self.iter_rcu(rcu).any(|consumer| !consumer.is_choosy())
     }
 
     /// Whether any consumer wants hits in `mm`.

@@ -250,15 +250,7 @@ const WORD: u64 = 8;
 /// Bytes of a breakpoint that an access may leave out at most.
 const CUT: u64 = Isa::TRAP_BYTES as u64 - 1;
 
-/// The prototype in `include/linux/uprobes_rs.h`.
-const _: unsafe extern "C" fn(
-    *mut bindings::vm_area_struct,
-    c_ulong,
-    *mut kernel::ffi::c_void,
-    *mut kernel::ffi::c_void,
-    c_int,
-    bool,
-) = c::uprobe_remote_access;
+as_declared! { uprobe_remote_access }
 
 /// Somebody has read or written the memory of a process as a debugger does.
 ///

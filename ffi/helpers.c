@@ -289,6 +289,23 @@ __rust_helper bool rust_helper_uprobes_schedule_delayed_work(struct delayed_work
 	return schedule_delayed_work(work, delay);
 }
 
+__rust_helper void rust_helper_uprobes_init_work(struct work_struct *work, work_func_t func)
+{
+	INIT_WORK(work, func);
+}
+
+__rust_helper bool rust_helper_uprobes_queue_unbound_work(struct work_struct *work)
+{
+	return queue_work(system_dfl_wq, work);
+}
+
+#ifdef CONFIG_UPROBES_RUST_KUNIT_TEST
+__rust_helper struct file *rust_helper_uprobes_shmem_file(loff_t size)
+{
+	return shmem_file_setup("uprobes", size, EMPTY_VMA_FLAGS);
+}
+#endif
+
 /* Address spaces and mappings. */
 
 __rust_helper void rust_helper_uprobes_mmap_write_lock(struct mm_struct *mm)

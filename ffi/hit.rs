@@ -16,6 +16,7 @@ use uprobes_core::hit::{self, AfterHit, AfterStep, Found, Hit, Signal, Step, Ste
 use uprobes_core::last_hit::{Site, Snapshot};
 use uprobes_core::returns::ReturnInstance;
 
+use crate::file_lock::FileLock;
 use crate::isa::{self, Isa, Task};
 use crate::mm::{self, MmState, PAGE_MASK};
 use crate::returns;
@@ -387,7 +388,7 @@ fn end_step(utask: &mut Utask, mm: *mut bindings::mm_struct) {
 /// Removes the breakpoints of `uprobe` from the current process, unless somebody wants them.
 #[cold]
 fn unapply(uprobe: &Uprobe, mm: *mut bindings::mm_struct) {
-    let _register = uprobe.register.read();
+    let _registrations = FileLock::of(uprobe.inode()).read();
     if uprobe.consumers.any_wants(mm) {
         return;
     }

@@ -8,10 +8,26 @@
 //!
 //! C header: [`include/linux/uprobes.h`](srctree/include/linux/uprobes.h)
 
+/// Compares functions with their prototypes in `include/linux/uprobes_rs.h`, as `#[export]` does with
+/// those that the kernel crate knows.
+macro_rules! as_declared {
+    ($($function:ident),*) => {
+        $(const _: () = {
+            if true {
+                uprobes_bindings::$function
+            } else {
+                $function
+            };
+        };)*
+    };
+}
+
 mod consumer;
 #[cfg(CONFIG_DEBUG_FS)]
 mod debugfs;
 mod debugger;
+mod deferred;
+mod file_lock;
 mod hit;
 mod isa;
 #[cfg(CONFIG_UPROBES_RUST_KUNIT_TEST)]
@@ -46,6 +62,8 @@ pub(crate) unsafe extern "C" fn uprobes_init() {
     // SAFETY: by contract.
     let listening = unsafe {
         uprobe::init();
+        file_lock::init();
+        deferred::init();
         isa::init()
     };
     if let Err(err) = listening {

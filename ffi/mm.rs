@@ -7,13 +7,14 @@ use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
 
 use kernel::alloc::flags::{__GFP_ZERO, GFP_KERNEL};
+use kernel::alloc::kvec::PushError;
 use kernel::bindings;
 use kernel::ffi::{c_int, c_ulong};
 use kernel::mm::virt::flags;
 use kernel::prelude::*;
 
 use uprobes_bindings as c;
-use uprobes_core::arch::{Arch, MAX_INSN_BYTES};
+use uprobes_core::arch::{Analysis, Arch, Bitness, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
 use uprobes_core::sys::{Acquire, Atomic, Full, Relaxed};
 
@@ -22,8 +23,8 @@ use crate::isa::{self, Isa};
 use crate::ref_ctr::Semaphores;
 use crate::rescan::Rescan;
 use crate::sync::{MmapWrite, TasksTrace};
-use crate::text::{self, Outcome, Purpose};
-use crate::uprobe::{self, Code, Uprobe};
+use crate::text::{self, Edit, Memo, Outcome, Purpose};
+use crate::uprobe::{self, Code, Insn, Uprobe};
 use crate::xol::Xol;
 
 /// Bytes of a page.
@@ -114,6 +115,12 @@ impl Vma<'_> {
             .wrapping_add(vaddr.wrapping_sub(self.start()))
     }
 
+    /// Address of the byte at `offset` of the file, which is mapped here.
+    fn vaddr_at(&self, offset: u64) -> u64 {
+        self.start()
+            .wrapping_add(offset.wrapping_sub(self.start_offset()))
+    }
+
     /// Address of the byte at `offset` of the file, if it is mapped here.
     pub(crate) fn vaddr_of(&self, offset: u64) -> Option<u64> {
         let vaddr = self
@@ -123,7 +130,7 @@ impl Vma<'_> {
     }
 
     /// The part of the file mapped at `start..end`.
-    fn offsets(&self, start: u64, end: u64) -> core::ops::Range<u64> {
+    pub(crate) fn offsets(&self, start: u64, end: u64) -> core::ops::Range<u64> {
         let first = self.offset_of(start);
         first..first.saturating_add(end.saturating_sub(start))
     }
@@ -307,164 +314,463 @@ fn set_has_uprobes(mm: *mut bindings::mm_struct) {
     }
 }
 
-/// Puts the breakpoint of `uprobe` at `vaddr`.
-///
-/// # Errors
-///
-/// Those of the analysis of the instruction and of [`text::write`].
-///
-/// # Context
-///
-/// The `mmap_lock` is held for writing. May sleep; takes the consumers' lock.
-pub(crate) fn install(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<Outcome, Errno> {
-    let mm = vma.mm();
-    let code = uprobe.code_or_make(|| read_code(uprobe, vma))?;
-
-    // SAFETY: the address space is in use: it is locked.
-    let state = unsafe { MmState::get_or_make(mm) }?;
-    // The breakpoint can be hit as soon as it is there.
-    set_has_uprobes(mm);
-    let counted = state.semaphores.acquire(uprobe, mm)?;
-    let swbp = Isa::swbp(&code.analysis.insn, vaddr);
-    let mut written = text::write(vma, vaddr, swbp, code.insn_bytes(), Purpose::Install);
-    if let (Ok(Outcome::NotOurs), Some(trap)) = (written, state.debugger.bytes_at(vaddr)) {
-        // A debugger's breakpoint that is another instruction than ours, which does for both.
-        let trap = trap.get(..swbp.len()).unwrap_or_default();
-        written = match text::write(vma, vaddr, swbp, trap, Purpose::Install) {
-            Ok(Outcome::Written) => Ok(Outcome::AsWanted),
-            other => other,
-        };
-    }
-    match written {
-        // There was no breakpoint, so none of a debugger either.
-        Ok(Outcome::Written) => drop(state.debugger.remove(vaddr)),
-        Ok(Outcome::AsWanted) => (),
-        // The program or the file has changed: what is there is not what was probed.
-        Ok(Outcome::NotOurs | Outcome::FileDiffers) | Err(_) if counted => {
-            state.semaphores.release(uprobe, mm);
-        }
-        Ok(Outcome::NotOurs | Outcome::FileDiffers) | Err(_) => (),
-    }
-    written
+/// A probed place, and what came of the last change there in one process.
+pub(crate) struct Site<'u> {
+    /// What is probed.
+    pub(crate) uprobe: &'u Uprobe,
+    edit: Edit<'u>,
+    /// Why nothing came of it.
+    error: Option<Errno>,
+    /// Whether a change is to be made in the process.
+    wanted: bool,
+    /// Whether the edit is what it is in any process without a debugger.
+    is_prepared: bool,
+    /// Whether its semaphore was incremented for this change.
+    counted: bool,
 }
 
-/// Takes the breakpoint of `uprobe` away from `vaddr`.
-///
-/// # Errors
-///
-/// `ENOMEM` and `EINTR` where the page could not be had; the breakpoint is still there then.
-///
-/// # Context
-///
-/// As [`install`].
-pub(crate) fn remove(uprobe: &Uprobe, vma: &Vma<'_>, vaddr: u64) -> Result<(), Errno> {
-    let Some(code) = uprobe.code() else {
-        return Ok(());
-    };
-    // SAFETY: the address space is in use: it is locked.
-    let state = unsafe { MmState::get(vma.mm()) };
-    // A debugger's breakpoint stays, be it the same instruction as ours or another one.
-    let debugger = state.and_then(|state| state.debugger.bytes_at(vaddr));
-    let left = debugger.as_ref().unwrap_or(&code.bytes);
-    let swbp = Isa::swbp(&code.analysis.insn, vaddr);
-    let left = left.get(..swbp.len()).ok_or(Errno::EINVAL)?;
-    if left != swbp {
-        match text::write(vma, vaddr, left, code.insn_bytes(), Purpose::Remove) {
-            Ok(_) => (),
-            // There is no such page (any more), so no breakpoint in it.
-            Err(Errno::EFAULT) => (),
-            Err(err) => return Err(err),
+impl<'u> AsMut<Edit<'u>> for Site<'u> {
+    fn as_mut(&mut self) -> &mut Edit<'u> {
+        &mut self.edit
+    }
+}
+
+impl<'u> Site<'u> {
+    /// The place of `uprobe`, in no process yet.
+    pub(crate) fn of(uprobe: &'u Uprobe) -> Self {
+        Self {
+            uprobe,
+            edit: Edit::none(),
+            error: None,
+            wanted: false,
+            is_prepared: false,
+            counted: false,
         }
     }
-    if let Some(state) = state {
-        state.semaphores.release(uprobe, vma.mm());
+
+    /// Whether a change is to be made in the next process.
+    pub(crate) fn want(&mut self, wanted: bool) {
+        self.wanted = wanted;
     }
-    Ok(())
+
+    /// Goes to `vma`, in which the place is mapped.
+    fn aim(&mut self, vma: &Vma<'_>) {
+        self.edit.vaddr = vma.vaddr_at(self.uprobe.offset());
+        self.edit.wanted = self.wanted;
+        self.edit.outcome = Outcome::Due;
+        self.error = None;
+        self.counted = false;
+    }
+
+    /// Makes no change because of `err`.
+    fn fail(&mut self, err: Errno) {
+        self.error = Some(err);
+        self.edit.wanted = false;
+    }
+
+    /// What came of the change in the last process, where it was wanted.
+    pub(crate) fn result(&self) -> Result<Outcome, Errno> {
+        match self.error {
+            None => Ok(self.edit.outcome),
+            Some(err) => Err(err),
+        }
+    }
+
+    /// Gets the breakpoint ready that is to go in.
+    fn prepare_install(
+        &mut self,
+        file: &mut FileReader<'_>,
+        analyst: &mut Analyst,
+        state: &MmState,
+    ) -> Result<(), Errno> {
+        let uprobe = self.uprobe;
+        if !self.is_prepared {
+            let code = uprobe.code_or_make(|| file.read_code(uprobe.offset(), analyst))?;
+            let swbp = Isa::swbp(&code.analysis.insn, self.edit.vaddr);
+            self.edit.change(code, swbp);
+            self.is_prepared = true;
+        }
+        self.counted = state.semaphores.acquire(uprobe, file.vma.mm())?;
+        Ok(())
+    }
+
+    /// Looks after what is not text, once it is known what came of the installation.
+    fn conclude_install(&mut self, vma: &Vma<'_>, state: &MmState) {
+        if self.result() == Ok(Outcome::NotOurs) {
+            self.share_with_debugger(vma, state);
+        }
+        match self.result() {
+            // There was no breakpoint, so none of a debugger either.
+            Ok(Outcome::Written) => drop(state.debugger.remove(self.edit.vaddr)),
+            Ok(Outcome::AsWanted) => (),
+            // The program or the file has changed: what is there is not what was probed.
+            Ok(Outcome::NotOurs | Outcome::FileDiffers | Outcome::Due) | Err(_) => {
+                if core::mem::take(&mut self.counted) {
+                    state.semaphores.release(self.uprobe, vma.mm());
+                }
+            }
+        }
+    }
+
+    /// A debugger's breakpoint that is another instruction than ours gives way to ours, which does
+    /// for both.
+    #[cold]
+    fn share_with_debugger(&mut self, vma: &Vma<'_>, state: &MmState) {
+        let Some(trap) = state.debugger.bytes_at(self.edit.vaddr) else {
+            return;
+        };
+        let mut edit = [Edit {
+            insn: &trap,
+            insn_len: self.edit.len,
+            ..self.edit
+        }];
+        match text::write(vma, &mut edit, Purpose::Install, None) {
+            Ok(()) => {
+                let [edit] = edit;
+                self.edit.outcome = match edit.outcome {
+                    Outcome::Written => Outcome::AsWanted,
+                    other => other,
+                };
+            }
+            Err(err) => self.error = Some(err),
+        }
+    }
+
+    /// Gets ready what is to be where the breakpoint is. Answers whether that is another thing.
+    fn prepare_remove(&mut self, state: Option<&MmState>) -> bool {
+        let traps = state.filter(|state| !state.debugger.is_empty());
+        if self.is_prepared && traps.is_none() {
+            return true;
+        }
+        let Some(code) = self.uprobe.code() else {
+            return false;
+        };
+        // A debugger's breakpoint stays, be it the same instruction as ours or another one.
+        let debugger = traps.and_then(|state| state.debugger.bytes_at(self.edit.vaddr));
+        let left = debugger.as_ref().unwrap_or(&code.bytes);
+        let swbp = Isa::swbp(&code.analysis.insn, self.edit.vaddr);
+        let left = left.get(..swbp.len()).unwrap_or_default();
+        self.edit.change(code, left);
+        self.is_prepared = debugger.is_none();
+        left != swbp
+    }
+}
+
+/// The sites of one page of a file, and what is the same for them in all processes that map it.
+pub(crate) struct Sites<'u> {
+    all: KVVec<Site<'u>>,
+    memo: Option<Memo>,
+    use_memo: bool,
+    analyst: Analyst,
+}
+
+impl<'u> Sites<'u> {
+    /// None yet.
+    pub(crate) const fn new() -> Self {
+        Self {
+            all: KVVec::new(),
+            memo: None,
+            use_memo: false,
+            analyst: Analyst::new(),
+        }
+    }
+
+    /// Makes room for so many.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn reserve(&mut self, count: usize) -> Result<(), Errno> {
+        self.all
+            .reserve(count, GFP_KERNEL)
+            .map_err(|_| Errno::ENOMEM)
+    }
+
+    /// Takes those of `uprobes` instead, which are in one page and ascending. With `memo`, pages are
+    /// looked at more than once.
+    ///
+    /// # Errors
+    ///
+    /// `ENOMEM`.
+    pub(crate) fn set(
+        &mut self,
+        uprobes: impl Iterator<Item = &'u Uprobe>,
+        memo: bool,
+    ) -> Result<(), Errno> {
+        self.all.clear();
+        for uprobe in uprobes {
+            if let Err(PushError(site)) = self.all.push_within_capacity(Site::of(uprobe)) {
+                self.all.push(site, GFP_KERNEL).map_err(|_| Errno::ENOMEM)?;
+            }
+        }
+        self.use_memo = memo && self.all.len() >= Memo::WORTH;
+        if self.use_memo {
+            match &mut self.memo {
+                Some(memo) => memo.forget(),
+                // Without memory it takes longer.
+                none => *none = Memo::new(),
+            }
+        }
+        Ok(())
+    }
+
+    /// Wants a change at each of them.
+    pub(crate) fn want_all(&mut self) {
+        self.all.iter_mut().for_each(|site| site.want(true));
+    }
+
+    /// All of them.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Site<'u>> {
+        self.all.iter_mut()
+    }
+
+    /// Whether a change is to be made at any of them.
+    pub(crate) fn are_wanted(&self) -> bool {
+        self.wanted().next().is_some()
+    }
+
+    /// Whether something went wrong at any of them in the last process.
+    pub(crate) fn have_failed(&self) -> bool {
+        self.all.iter().any(|site| site.error.is_some())
+    }
+
+    /// Those that are or were wanted in a process.
+    pub(crate) fn wanted(&self) -> impl Iterator<Item = &Site<'u>> {
+        self.all.iter().filter(|site| site.wanted)
+    }
+
+    /// Whether `vma` maps the page.
+    pub(crate) fn are_in(&self, vma: &Vma<'_>) -> bool {
+        self.all
+            .first()
+            .is_some_and(|site| vma.vaddr_of(site.uprobe.offset()).is_some())
+    }
+
+    /// Puts the breakpoints in that are wanted in `vma`, which maps the page, and tells each site
+    /// what came of it: an error of the analysis of its instruction, of its semaphore, or of
+    /// [`text::write`].
+    ///
+    /// # Context
+    ///
+    /// The `mmap_lock` is held for writing. May sleep; takes the consumers' lock.
+    pub(crate) fn install(&mut self, vma: &Vma<'_>) {
+        if !self.are_wanted() {
+            return;
+        }
+        // SAFETY: the address space is in use: it is locked.
+        let state = match unsafe { MmState::get_or_make(vma.mm()) } {
+            Ok(state) => state,
+            Err(err) => {
+                let wanted = self.all.iter_mut().filter(|site| site.wanted);
+                return wanted.for_each(|site| site.fail(err));
+            }
+        };
+        let mut file = FileReader::new(vma);
+        for site in &mut self.all {
+            site.aim(vma);
+            if site.wanted {
+                if let Err(err) = site.prepare_install(&mut file, &mut self.analyst, state) {
+                    site.fail(err);
+                }
+            }
+        }
+        // A breakpoint can be hit as soon as it is there.
+        set_has_uprobes(vma.mm());
+        self.write(vma, Purpose::Install, true);
+        for site in self.all.iter_mut().filter(|site| site.wanted) {
+            site.conclude_install(vma, state);
+        }
+    }
+
+    /// Takes the breakpoints that are not wanted any more out of `vma`, which maps the page, and
+    /// tells each site what came of it. After an error, `ENOMEM` or `EINTR`, the breakpoint is still
+    /// there.
+    ///
+    /// # Context
+    ///
+    /// As [`Sites::install`].
+    pub(crate) fn remove(&mut self, vma: &Vma<'_>) {
+        if !self.are_wanted() {
+            return;
+        }
+        // SAFETY: the address space is in use: it is locked.
+        let state = unsafe { MmState::get(vma.mm()) };
+        for site in &mut self.all {
+            site.aim(vma);
+            if site.wanted && !site.prepare_remove(state) {
+                site.edit.outcome = Outcome::AsWanted;
+                site.edit.wanted = false;
+            }
+        }
+        let no_traps = state.is_none_or(|state| state.debugger.is_empty());
+        self.write(vma, Purpose::Remove, no_traps);
+        for site in self.all.iter_mut().filter(|site| site.wanted) {
+            // There is no such page (any more), so no breakpoint in it.
+            if site.error == Some(Errno::EFAULT) {
+                site.error = None;
+                site.edit.outcome = Outcome::NotOurs;
+            }
+            if let (None, Some(state), true) = (site.error, state, site.edit.len > 0) {
+                state.semaphores.release(site.uprobe, vma.mm());
+            }
+        }
+    }
+
+    /// Makes a change of text, and tells each site what came of it. It `is_plain` if the edits are
+    /// those that they are in any process.
+    fn write(&mut self, vma: &Vma<'_>, purpose: Purpose, is_plain: bool) {
+        let is_plain = is_plain && self.use_memo && self.all.iter().all(|site| site.edit.wanted);
+        let memo = self.memo.as_mut().filter(|_| is_plain);
+        if let Err(err) = text::write(vma, &mut self.all, purpose, memo) {
+            for site in self.all.iter_mut().filter(|site| site.edit.is_due()) {
+                site.error = Some(err);
+            }
+        }
+    }
 }
 
 /// Removes the breakpoints of `uprobe` from every mapping of a process.
 ///
 /// # Errors
 ///
-/// The first of [`remove`]; the others are tried all the same.
+/// The first of [`Sites::remove`]; the others are tried all the same.
 pub(crate) fn remove_everywhere(uprobe: &Uprobe, lock: &MmapWrite) -> Result<(), Errno> {
     let mut result = Ok(());
     for vma in vmas(lock) {
         if !vma.may_hold_probes() || vma.inode() != uprobe.inode() {
             continue;
         }
-        if let Some(vaddr) = vma.vaddr_of(uprobe.offset()) {
-            result = result.and(remove(uprobe, &vma, vaddr));
+        let mut sites = Sites::new();
+        sites.set([uprobe].into_iter(), false)?;
+        if sites.are_in(&vma) {
+            sites.want_all();
+            sites.remove(&vma);
+            result = sites
+                .wanted()
+                .fold(result, |result, site| result.and(site.result().map(|_| ())));
         }
     }
     result
 }
 
-/// Reads the probed instruction from the file and analyses it.
-fn read_code(uprobe: &Uprobe, vma: &Vma<'_>) -> Result<Code, Errno> {
-    let mut bytes = [0; MAX_INSN_BYTES];
-    read_file(uprobe.inode(), vma, uprobe.offset(), &mut bytes)?;
-    if Isa::is_swbp(&bytes) {
-        return Err(Errno::ENOTSUPP);
-    }
-    let analysis = Isa::analyze(&bytes, isa::bitness_of_mm(vma.mm()))?;
-    Ok(Code { bytes, analysis })
+/// Analyses instructions, and remembers the last one: of many functions that are probed, most begin
+/// with the same.
+struct Analyst {
+    last: Option<(Code, Bitness)>,
 }
 
-/// Reads the bytes at `offset`; those beyond the end of the file stay as they are.
-///
-/// # Errors
-///
-/// `EIO` where the file ends before `offset`, and what reading the page gives.
-fn read_file(
-    inode: *mut bindings::inode,
-    vma: &Vma<'_>,
-    offset: u64,
-    bytes: &mut [u8; MAX_INSN_BYTES],
-) -> Result<(), Errno> {
-    // SAFETY: the mapping holds the file, whose inode this is.
-    let size = unsafe { c::uprobes_i_size_read(inode) } as u64;
-    if offset >= size {
-        return Err(Errno::EIO);
+impl Analyst {
+    const fn new() -> Self {
+        Self { last: None }
     }
-    let file = vma.file().map_or(ptr::null_mut(), NonNull::as_ptr);
-    let mut rest = bytes.as_mut_slice();
-    let mut at = offset;
-    while !rest.is_empty() && at < size {
-        let in_page = (PAGE_SIZE - (at & !PAGE_MASK)).min(rest.len() as u64) as usize;
-        let (now, later) = rest.split_at_mut(in_page);
-        // SAFETY: the inode is valid as above.
-        let page = unsafe { read_page((*inode).i_mapping, at / PAGE_SIZE, file) }?;
-        // SAFETY: a reference was just taken, and is put again.
-        unsafe {
-            text::copy_from_page(page.as_ptr(), at, now);
-            c::uprobes_put_page(page.as_ptr());
+
+    /// As [`Arch::analyze`].
+    fn analyze(
+        &mut self,
+        bytes: &[u8; MAX_INSN_BYTES],
+        bitness: Bitness,
+    ) -> Result<Analysis<Insn>, Errno> {
+        if let Some((last, of)) = &self.last {
+            let same: &[u8] = if Isa::LOOKS_AHEAD {
+                &last.bytes
+            } else {
+                last.insn_bytes()
+            };
+            if *of == bitness && bytes.starts_with(same) {
+                return Ok(last.analysis);
+            }
         }
-        at += in_page as u64;
-        rest = later;
+        let analysis = Isa::analyze(bytes, bitness)?;
+        let code = Code {
+            bytes: *bytes,
+            analysis,
+        };
+        self.last = Some((code, bitness));
+        Ok(analysis)
     }
-    Ok(())
 }
 
-/// # Safety
-///
-/// `mapping` is valid and passed [`can_be_read`].
-unsafe fn read_page(
-    mapping: *mut bindings::address_space,
+/// Reads the file of a mapping, whose sites are asked for page by page.
+struct FileReader<'v> {
+    vma: &'v Vma<'v>,
+    /// The page read last.
+    page: Option<FilePage>,
+}
+
+/// A page of the page cache, of which a reference is held.
+struct FilePage {
     index: u64,
-    file: *mut bindings::file,
-) -> Result<NonNull<bindings::page>, Errno> {
-    let index = index as usize;
-    // SAFETY: by contract.
-    let page = unsafe {
-        if c::uprobes_has_read_folio(mapping) {
-            c::uprobes_read_mapping_page(mapping, index, file)
-        } else {
-            c::uprobes_shmem_read_mapping_page(mapping, index)
+    page: NonNull<bindings::page>,
+}
+
+impl Drop for FilePage {
+    fn drop(&mut self) {
+        // SAFETY: the reference is given up here.
+        unsafe { c::uprobes_put_page(self.page.as_ptr()) };
+    }
+}
+
+impl<'v> FileReader<'v> {
+    fn new(vma: &'v Vma<'v>) -> Self {
+        Self { vma, page: None }
+    }
+
+    /// Reads the instruction that is probed and has it analysed.
+    fn read_code(&mut self, offset: u64, analyst: &mut Analyst) -> Result<Code, Errno> {
+        let mut bytes = [0; MAX_INSN_BYTES];
+        self.read(offset, &mut bytes)?;
+        if Isa::is_swbp(&bytes) {
+            return Err(Errno::ENOTSUPP);
         }
-    };
-    let page = kernel::error::from_err_ptr(page).map_err(|e| Errno::from_ret(e.to_errno()))?;
-    NonNull::new(page).ok_or(Errno::EIO)
+        let analysis = analyst.analyze(&bytes, isa::bitness_of_mm(self.vma.mm()))?;
+        Ok(Code { bytes, analysis })
+    }
+
+    /// Reads the bytes at `offset`; those beyond the end of the file stay as they are.
+    ///
+    /// # Errors
+    ///
+    /// `EIO` where the file ends before `offset`, and what reading the page gives.
+    fn read(&mut self, offset: u64, bytes: &mut [u8; MAX_INSN_BYTES]) -> Result<(), Errno> {
+        // SAFETY: the mapping holds the file, whose inode this is.
+        let size = unsafe { c::uprobes_i_size_read(self.vma.inode()) } as u64;
+        if offset >= size {
+            return Err(Errno::EIO);
+        }
+        let mut rest = bytes.as_mut_slice();
+        let mut at = offset;
+        while !rest.is_empty() && at < size {
+            let in_page = (PAGE_SIZE - (at & !PAGE_MASK)).min(rest.len() as u64) as usize;
+            let (now, later) = rest.split_at_mut(in_page);
+            let page = self.page(at / PAGE_SIZE)?;
+            // SAFETY: a reference is held.
+            unsafe { text::copy_from_page(page.as_ptr(), at, now) };
+            at += in_page as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn page(&mut self, index: u64) -> Result<NonNull<bindings::page>, Errno> {
+        if let Some(known) = self.page.as_ref().filter(|page| page.index == index) {
+            return Ok(known.page);
+        }
+        let file = self.vma.file().map_or(ptr::null_mut(), NonNull::as_ptr);
+        // SAFETY: the mapping holds the file, whose inode this is; who registered has seen that it
+        // `can_be_read`.
+        let page = unsafe {
+            let mapping = (*self.vma.inode()).i_mapping;
+            if c::uprobes_has_read_folio(mapping) {
+                c::uprobes_read_mapping_page(mapping, index as usize, file)
+            } else {
+                c::uprobes_shmem_read_mapping_page(mapping, index as usize)
+            }
+        };
+        let page = kernel::error::from_err_ptr(page).map_err(|e| Errno::from_ret(e.to_errno()))?;
+        let page = NonNull::new(page).ok_or(Errno::EIO)?;
+        self.page = Some(FilePage { index, page });
+        Ok(page)
+    }
 }
 
 /// Whether instructions of the file can be read through the page cache.
@@ -486,29 +792,30 @@ pub(crate) unsafe fn can_be_read(inode: *mut bindings::inode) -> bool {
 /// not. Answers whether to try again makes no sense: a page beyond the end of the file may come yet,
 /// as may the code that was probed, and memory.
 fn install_all(vma: &Vma<'_>) -> bool {
-    let mm = vma.mm();
+    let mut offsets = vma.offsets(vma.start(), vma.end());
     let mut complete = true;
     let rcu = TasksTrace::enter();
-    for uprobe in uprobe::in_range(vma.inode(), vma.offsets(vma.start(), vma.end()), &rcu) {
+    let mut sites = Sites::new();
+    while let Some(first) = uprobe::in_range(vma.inode(), offsets.clone(), &rcu).next() {
         // SAFETY: the current task is valid.
         let dying = unsafe { c::uprobes_fatal_signal_pending(c::uprobes_current()) };
         if dying {
             return false;
         }
-        // Registration may be undone between the lookup and here; then nobody wants it.
-        let Some(uprobe) = uprobe.try_get() else {
-            continue;
-        };
-        if let (Some(vaddr), true) = (
-            vma.vaddr_of(uprobe.offset()),
-            uprobe.consumers.any_wants(mm),
-        ) {
-            complete &= match install(&uprobe, vma, vaddr) {
-                Ok(Outcome::FileDiffers) => false,
-                Ok(_) => true,
-                Err(err) => !matches!(err, Errno::EFAULT | Errno::ENOMEM | Errno::EINTR),
-            };
-        }
+        let page_end = (first.offset() & PAGE_MASK).saturating_add(PAGE_SIZE);
+        offsets.start = page_end.min(offsets.end);
+        let uprobes =
+            uprobe::in_range(vma.inode(), first.offset()..offsets.start, &rcu).filter(|uprobe| {
+                uprobe.consumers.any_wants_all(&rcu) || uprobe.consumers.any_wants(vma.mm())
+            });
+        complete &= sites.set(uprobes, true).is_ok();
+        sites.want_all();
+        sites.install(vma);
+        complete &= sites.wanted().all(|site| match site.result() {
+            Ok(Outcome::FileDiffers) => false,
+            Ok(_) => true,
+            Err(err) => !matches!(err, Errno::EFAULT | Errno::ENOMEM | Errno::EINTR),
+        });
     }
     complete
 }

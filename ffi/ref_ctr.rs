@@ -172,10 +172,14 @@ impl Semaphores {
     /// # Context
     ///
     /// As [`Semaphores::acquire`].
+    #[inline]
     pub(crate) fn release(&self, uprobe: &Uprobe, mm: *mut bindings::mm_struct) {
-        if uprobe.ref_ctr_offset() == 0 {
-            return;
+        if uprobe.ref_ctr_offset() != 0 {
+            self.release_counted(uprobe, mm);
         }
+    }
+
+    fn release_counted(&self, uprobe: &Uprobe, mm: *mut bindings::mm_struct) {
         let Some(record) = self.take(uprobe.id()) else {
             return;
         };

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Registration of consumers.
+//! Registration of consumers, one or many of a file at once.
+//!
+//! Whatever the number of sites, a batch takes the lock of the file once, keeps fork out once, and
+//! walks the mappings of the file once. In each of them, all sites of a page are changed together.
 
-use core::ptr::NonNull;
+use core::cell::Cell;
+use core::ops::Range;
+use core::ptr::{self, NonNull};
 
 use kernel::alloc::flags::GFP_KERNEL;
+use kernel::alloc::kvec::PushError;
 use kernel::bindings;
 use kernel::ffi::c_int;
 use kernel::prelude::*;
@@ -15,10 +21,13 @@ use uprobes_core::errno::Errno;
 use uprobes_core::pending_work::Next;
 
 use crate::consumer::CConsumer;
+use crate::file_lock::{FileGuard, FileLock};
 use crate::isa::Isa;
-use crate::mm::{self, Vma, PAGE_SIZE};
-use crate::sync::{self, MmapWrite, NoFork, WriteGuard};
+use crate::mm::{self, Sites, Vma, PAGE_SIZE};
+use crate::sync::{self, MmapWrite, NoFork};
 use crate::uprobe::{Uprobe, UprobeRef};
+
+as_declared! { uprobe_register_batch, uprobe_unregister_batch }
 
 /// A use of an address space, ended on drop, which may sleep.
 struct MmUser(NonNull<bindings::mm_struct>);
@@ -30,55 +39,126 @@ impl Drop for MmUser {
     }
 }
 
-/// A place in some process where the probed byte of the file is mapped.
+/// A mapping of the probed part of the file in some process.
 struct Place {
     mm: MmUser,
-    vaddr: u64,
+    range: Range<u64>,
+}
+
+/// A consumer and the uprobe that it is registered with, or is to be.
+pub(crate) struct Entry {
+    uprobe: UprobeRef,
+    consumer: *mut bindings::uprobe_consumer,
+    /// Which of the caller's sites it is.
+    index: usize,
+    result: Cell<Result<(), Errno>>,
+}
+
+impl Entry {
+    fn of(uprobe: UprobeRef, consumer: *mut bindings::uprobe_consumer) -> Self {
+        Self {
+            uprobe,
+            consumer,
+            index: 0,
+            result: Cell::new(Ok(())),
+        }
+    }
+
+    /// Notes an error, if it is the first.
+    fn fail(&self, err: Errno) {
+        self.result.set(self.result.get().and(Err(err)));
+    }
 }
 
 /// What is done at each place.
-#[derive(Clone, Copy)]
-enum Change<'c> {
-    /// Breakpoints go in where this consumer wants hits.
-    Install(&'c CConsumer),
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Change {
+    /// Breakpoints go in where the entry's consumer wants hits.
+    Install,
     /// Breakpoints go out where no consumer wants hits any more.
     Remove,
 }
 
-impl Change<'_> {
-    fn concerns(&self, vma: &Vma<'_>) -> bool {
+impl Change {
+    fn concerns(self, vma: &Vma<'_>) -> bool {
         match self {
-            Change::Install(_) => vma.wants_probes(),
+            Change::Install => vma.wants_probes(),
             Change::Remove => vma.may_hold_probes(),
+        }
+    }
+
+    /// Whether it concerns `entry` in `mm`.
+    fn is_due(self, entry: &Entry, mm: *mut bindings::mm_struct) -> bool {
+        match self {
+            // SAFETY: registered, and the lock of the file keeps it so.
+            Change::Install => {
+                entry.result.get().is_ok()
+                    && unsafe { CConsumer::from_raw(entry.consumer) }.wants(mm)
+            }
+            Change::Remove => !entry.uprobe.consumers.any_wants(mm),
+        }
+    }
+
+    /// Which of `entries` it concerns, before it has been carried out anywhere.
+    fn whom(self, entries: &[Entry]) -> Whom {
+        let is_for_all = entries.iter().all(|entry| match self {
+            // SAFETY: registered, and the lock of the file keeps it so.
+            Change::Install => {
+                !unsafe { CConsumer::from_raw(entry.consumer) }.is_choosy()
+                    && entry.result.get().is_ok()
+            }
+            // No consumer comes while the file is locked.
+            Change::Remove => entry.uprobe.consumers.is_empty(),
+        });
+        if is_for_all {
+            Whom::All
+        } else {
+            Whom::Some
         }
     }
 }
 
-/// Finds every place of `uprobe` that `change` concerns.
+/// Which entries of a page a change concerns in a process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whom {
+    /// All, in any process.
+    All,
+    /// The same, and the sites know it already.
+    AllAsBefore,
+    /// Those that say so when they are asked.
+    Some,
+}
+
+/// Finds every mapping of `offsets` of the file that `change` concerns.
 ///
 /// # Errors
 ///
 /// `ENOMEM`.
-fn places(uprobe: &Uprobe, change: Change<'_>) -> Result<KVec<Place>, Errno> {
-    let mut places = KVec::new();
-    let index = (uprobe.offset() / PAGE_SIZE) as usize;
+fn places(
+    inode: *mut bindings::inode,
+    offsets: &Range<u64>,
+    change: Change,
+) -> Result<KVVec<Place>, Errno> {
+    let mut places = KVVec::new();
+    let first = (offsets.start / PAGE_SIZE) as usize;
+    let last = (offsets.end.saturating_sub(1) / PAGE_SIZE) as usize;
     // SAFETY: the inode is valid while there are consumers, and while breakpoints are removed.
-    let mapping = unsafe { (*uprobe.inode()).i_mapping };
+    let mapping = unsafe { (*inode).i_mapping };
     loop {
         // Memory cannot be waited for under the lock: count what does not fit, and begin again.
         let mut missing = 0;
         // SAFETY: `mapping` is valid.
         unsafe { c::uprobes_i_mmap_lock_read(mapping) };
         // SAFETY: locked.
-        let mut raw = unsafe { bindings::mapping_rmap_tree_iter_first(mapping, index, index) };
+        let mut raw = unsafe { bindings::mapping_rmap_tree_iter_first(mapping, first, last) };
         while let Some(at) = NonNull::new(raw) {
             // SAFETY: mappings stay in the tree while it is locked.
             let vma = unsafe { Vma::from_raw(at) };
             if change.concerns(&vma) {
-                missing += usize::from(!add_place(&mut places, &vma, uprobe.offset()));
+                missing += usize::from(!add_place(&mut places, &vma));
             }
             // SAFETY: locked.
-            raw = unsafe { bindings::mapping_rmap_tree_iter_next(raw, index, index) };
+            raw = unsafe { bindings::mapping_rmap_tree_iter_next(raw, first, last) };
         }
         // SAFETY: locked above.
         unsafe { c::uprobes_i_mmap_unlock_read(mapping) };
@@ -93,9 +173,9 @@ fn places(uprobe: &Uprobe, change: Change<'_>) -> Result<KVec<Place>, Errno> {
     }
 }
 
-/// Adds the place in `vma`; fails if there is no room for it.
-fn add_place(places: &mut KVec<Place>, vma: &Vma<'_>, offset: u64) -> bool {
-    let (Some(mm), Some(vaddr)) = (NonNull::new(vma.mm()), vma.vaddr_of(offset)) else {
+/// Adds `vma`; fails if there is no room for it.
+fn add_place(places: &mut KVVec<Place>, vma: &Vma<'_>) -> bool {
+    let Some(mm) = NonNull::new(vma.mm()) else {
         return true;
     };
     if places.len() == places.capacity() {
@@ -107,193 +187,220 @@ fn add_place(places: &mut KVec<Place>, vma: &Vma<'_>, offset: u64) -> bool {
     }
     let place = Place {
         mm: MmUser(mm),
-        vaddr,
+        range: vma.start()..vma.end(),
     };
     places.push_within_capacity(place).is_ok()
 }
 
-/// Carries `change` out in every process that maps the probed byte.
+/// Carries `change` out for each of `entries`, which are ascending by offset, in every process that
+/// maps its place. What goes wrong is noted in the entries: the first error of each.
 ///
-/// # Errors
-///
-/// `ENOMEM`; the first error of an installation, which ends the work, or of a removal, which does
-/// not.
+/// Goes page by page, so that what is the same in all processes is done once.
 ///
 /// # Context
 ///
-/// The registration lock is held for writing. May sleep.
-fn for_each_place(
-    uprobe: &Uprobe,
-    _register: &WriteGuard<'_>,
-    change: Change<'_>,
-) -> Result<(), Errno> {
+/// The lock of the file is held for writing. May sleep.
+fn for_each_place(entries: &[Entry], file: &FileGuard<'_>, change: Change) {
+    let (Some(first), Some(last)) = (entries.first(), entries.last()) else {
+        return;
+    };
+    let offsets = first.uprobe.offset()..last.uprobe.offset().saturating_add(1);
     let _no_fork = NoFork::enter();
-    let mut result = Ok(());
-    for place in places(uprobe, change)? {
-        if result.is_err() && matches!(change, Change::Install(_)) {
-            break;
-        }
-        result = result.and(at_place(uprobe, &place, change));
+    let mut sites = Sites::new();
+    let places = places(file.inode(), &offsets, change).and_then(|places| {
+        sites.reserve(most_in_a_page(entries))?;
+        Ok(places)
+    });
+    let places = match places {
+        Ok(places) => places,
+        Err(err) => return entries.iter().for_each(|entry| entry.fail(err)),
+    };
+    if places.is_empty() {
+        return;
     }
-    result
+    for page in pages(entries) {
+        let uprobes = places_of(page).filter_map(|same| Some(&*same.first()?.uprobe));
+        if let Err(err) = sites.set(uprobes, change == Change::Install || places.len() > 1) {
+            page.iter().for_each(|entry| entry.fail(err));
+            continue;
+        }
+        let mut whom = change.whom(page);
+        for place in &places {
+            at_place(place, file.inode(), page, change, &mut whom, &mut sites);
+        }
+    }
 }
 
-fn at_place(uprobe: &Uprobe, place: &Place, change: Change<'_>) -> Result<(), Errno> {
+/// Those of `entries` whose places are in one page of the file, page by page.
+fn pages(entries: &[Entry]) -> impl Iterator<Item = &[Entry]> {
+    entries.chunk_by(|a, b| a.uprobe.offset() / PAGE_SIZE == b.uprobe.offset() / PAGE_SIZE)
+}
+
+/// Those of `entries` that are at one place, place by place.
+fn places_of(entries: &[Entry]) -> impl Iterator<Item = &[Entry]> {
+    entries.chunk_by(|a, b| ptr::eq(&*a.uprobe, &*b.uprobe))
+}
+
+/// The largest number of entries whose places are in one page.
+fn most_in_a_page(entries: &[Entry]) -> usize {
+    pages(entries).map(<[Entry]>::len).max().unwrap_or_default()
+}
+
+/// Carries `change` out for one page of the file, whose entries and sites are given, in the mappings
+/// that are at `place` now.
+fn at_place(
+    place: &Place,
+    inode: *mut bindings::inode,
+    page: &[Entry],
+    change: Change,
+    whom: &mut Whom,
+    sites: &mut Sites<'_>,
+) {
+    let mm = place.mm.0;
+    match whom {
+        Whom::All => sites.want_all(),
+        Whom::AllAsBefore => (),
+        Whom::Some => {
+            for (same, site) in places_of(page).zip(sites.iter_mut()) {
+                site.want(same.iter().any(|entry| change.is_due(entry, mm.as_ptr())));
+            }
+        }
+    }
+    if *whom == Whom::All {
+        *whom = Whom::AllAsBefore;
+    }
+    if change == Change::Remove && !mm::has_uprobes(mm.as_ptr()) || !sites.are_wanted() {
+        return;
+    }
     // Write-locked, so that a hit sees either no breakpoint or a uprobe for it.
     // SAFETY: the place uses the `mm`.
-    let lock = unsafe { MmapWrite::lock(place.mm.0) };
-    let mm = place.mm.0.as_ptr();
+    let lock = unsafe { MmapWrite::lock(mm) };
     // SAFETY: locked just now.
-    if !unsafe { c::uprobes_is_stable_address_space(mm) } {
-        return Ok(());
+    if !unsafe { c::uprobes_is_stable_address_space(mm.as_ptr()) } {
+        return;
     }
-    let Some(vma) = mm::next_vma(&lock, place.vaddr) else {
-        return Ok(());
-    };
+    let mut from = place.range.start;
     // The process may have changed its mappings since the search.
-    if vma.start() > place.vaddr
-        || vma.inode() != uprobe.inode()
-        || vma.offset_of(place.vaddr) != uprobe.offset()
-        || !change.concerns(&vma)
-    {
-        return Ok(());
-    }
-    match change {
-        Change::Install(consumer) if consumer.wants(mm) => {
-            mm::install(uprobe, &vma, place.vaddr).map(|_| ())
+    while let Some(vma) = mm::next_vma(&lock, from).filter(|vma| vma.start() < place.range.end) {
+        from = vma.end();
+        if vma.inode() != inode || !change.concerns(&vma) || !sites.are_in(&vma) {
+            continue;
         }
-        Change::Remove if mm::has_uprobes(mm) && !uprobe.consumers.any_wants(mm) => {
-            mm::remove(uprobe, &vma, place.vaddr)
+        match change {
+            Change::Install => sites.install(&vma),
+            Change::Remove => sites.remove(&vma),
         }
-        _ => Ok(()),
-    }
-}
-
-/// The checks of a registration that need no lock.
-///
-/// # Safety
-///
-/// `inode` and `consumer` are valid.
-unsafe fn check(
-    inode: *mut bindings::inode,
-    offset: i64,
-    ref_ctr_offset: i64,
-    consumer: *mut bindings::uprobe_consumer,
-) -> Result<(u64, u64), Errno> {
-    // SAFETY: by contract.
-    unsafe {
-        if (*consumer).handler.is_none() && (*consumer).ret_handler.is_none() {
-            return Err(Errno::EINVAL);
-        }
-        if !mm::can_be_read(inode) {
-            return Err(Errno::EIO);
-        }
-        // The file may change its size at any time; this catches mistakes only.
-        if offset > c::uprobes_i_size_read(inode) {
-            return Err(Errno::EINVAL);
-        }
-    }
-    let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
-    let ref_ctr_offset = u64::try_from(ref_ctr_offset).map_err(|_| Errno::EINVAL)?;
-    // Aligned, so that neither the breakpoint nor the semaphore crosses a page.
-    if offset % Isa::INSN_ALIGN != 0 || ref_ctr_offset % 2 != 0 {
-        return Err(Errno::EINVAL);
-    }
-    Ok((offset, ref_ctr_offset))
-}
-
-/// # Safety
-///
-/// As [`uprobe_register`].
-unsafe fn register(
-    inode: *mut bindings::inode,
-    offset: i64,
-    ref_ctr_offset: i64,
-    consumer: *mut bindings::uprobe_consumer,
-) -> Result<UprobeRef, Errno> {
-    // SAFETY: by contract.
-    let (offset, ref_ctr_offset) = unsafe { check(inode, offset, ref_ctr_offset, consumer) }?;
-    loop {
-        let uprobe = UprobeRef::find_or_insert(inode, offset, ref_ctr_offset)?;
-        // SAFETY: by contract.
-        if let Some(result) = unsafe { register_with(&uprobe, ref_ctr_offset, consumer) } {
-            return result.map(|()| uprobe);
+        if sites.have_failed() {
+            for (same, site) in places_of(page).zip(sites.iter_mut()) {
+                if let Err(err) = site.result() {
+                    same.iter().for_each(|entry| entry.fail(err));
+                }
+            }
+            *whom = Whom::Some;
         }
     }
 }
 
-/// Registers a consumer with a uprobe; [`None`] if that has lost its last one meanwhile, and with
-/// it its place in the index.
-///
-/// # Safety
-///
-/// As [`uprobe_register`].
-unsafe fn register_with(
-    uprobe: &UprobeRef,
+/// What is asked for at one place of a file, checked.
+#[derive(Clone, Copy)]
+struct Wanted {
+    offset: u64,
     ref_ctr_offset: u64,
     consumer: *mut bindings::uprobe_consumer,
-) -> Option<Result<(), Errno>> {
-    let guard = uprobe.register.write();
-    if uprobe.is_retired(&guard) {
-        return None;
-    }
-    if uprobe.ref_ctr_offset() != ref_ctr_offset {
-        pr_warn!(
-            "uprobe: offset {:#x} is probed with semaphore {:#x} already, not {:#x}\n",
-            uprobe.offset(),
-            uprobe.ref_ctr_offset(),
-            ref_ctr_offset
-        );
-        return Some(Err(Errno::EINVAL));
-    }
-    // SAFETY: by contract, the consumer is in no list and stays until it is unregistered.
-    unsafe {
-        uprobe
-            .consumers
-            .add(&uprobe.consumers.lock.write(), consumer)
-    };
-    // SAFETY: as above.
-    let added = unsafe { CConsumer::from_raw(consumer) };
-    let result = for_each_place(uprobe, &guard, Change::Install(added));
-    drop(guard);
-
-    if result.is_err() {
-        // Some processes may have the breakpoint already and call the consumer right now.
-        // SAFETY: added above.
-        unsafe { unregister(uprobe, consumer) };
-        synchronize();
-    }
-    Some(result)
 }
 
-/// Takes the consumer off the uprobe.
+impl Wanted {
+    /// The checks of a registration that need no lock.
+    ///
+    /// # Safety
+    ///
+    /// `inode` and `consumer` are valid.
+    unsafe fn check(
+        inode: *mut bindings::inode,
+        offset: i64,
+        ref_ctr_offset: i64,
+        consumer: *mut bindings::uprobe_consumer,
+    ) -> Result<Self, Errno> {
+        // SAFETY: by contract.
+        unsafe {
+            if (*consumer).handler.is_none() && (*consumer).ret_handler.is_none() {
+                return Err(Errno::EINVAL);
+            }
+            if !mm::can_be_read(inode) {
+                return Err(Errno::EIO);
+            }
+            // The file may change its size at any time; this catches mistakes only.
+            if offset > c::uprobes_i_size_read(inode) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        let ref_ctr_offset = u64::try_from(ref_ctr_offset).map_err(|_| Errno::EINVAL)?;
+        // Aligned, so that neither the breakpoint nor the semaphore crosses a page.
+        if offset % Isa::INSN_ALIGN != 0 || ref_ctr_offset % 2 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Self {
+            offset,
+            ref_ctr_offset,
+            consumer,
+        })
+    }
+
+    /// Adds the consumer to the uprobe at its place, which is made if there is none.
+    ///
+    /// # Safety
+    ///
+    /// The consumer is in no list and stays until it is unregistered.
+    unsafe fn add(self, file: &FileGuard<'_>) -> Result<UprobeRef, Errno> {
+        let uprobe = UprobeRef::find_or_insert(file, self.offset, self.ref_ctr_offset)?;
+        if uprobe.ref_ctr_offset() != self.ref_ctr_offset {
+            pr_warn!(
+                "uprobe: offset {:#x} is probed with semaphore {:#x} already, not {:#x}\n",
+                self.offset,
+                uprobe.ref_ctr_offset(),
+                self.ref_ctr_offset
+            );
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: by contract.
+        unsafe {
+            uprobe
+                .consumers
+                .add(&uprobe.consumers.lock.write(), self.consumer)
+        };
+        Ok(uprobe)
+    }
+}
+
+/// Takes the consumers of `entries`, which are ascending by offset, off their uprobes, and removes
+/// the breakpoints that nobody wants any more.
 ///
 /// # Safety
 ///
-/// `consumer` is registered with `uprobe`.
-unsafe fn unregister(uprobe: &Uprobe, consumer: *mut bindings::uprobe_consumer) {
-    let guard = uprobe.register.write();
-    // SAFETY: by contract.
-    unsafe {
-        uprobe
-            .consumers
-            .remove(&uprobe.consumers.lock.write(), consumer)
-    };
-    if !remove_unwanted(uprobe, &guard) {
-        remove_later(uprobe);
+/// They are registered.
+unsafe fn unregister(entries: &[Entry], file: &FileGuard<'_>) {
+    for entry in entries {
+        let consumers = &entry.uprobe.consumers;
+        // SAFETY: by contract.
+        unsafe { consumers.remove(&consumers.lock.write(), entry.consumer) };
+        entry.result.set(Ok(()));
+    }
+    remove_unwanted(entries, file);
+    for entry in entries.iter().filter(|entry| entry.result.get().is_err()) {
+        remove_later(&entry.uprobe);
     }
 }
 
-/// Removes the breakpoints that no consumer wants any more, and the uprobe from the index if it has
-/// no consumer at all. Answers whether all of them could be removed.
-fn remove_unwanted(uprobe: &Uprobe, guard: &WriteGuard<'_>) -> bool {
-    if for_each_place(uprobe, guard, Change::Remove).is_err() {
-        return false;
+/// Removes the breakpoints that no consumer wants any more, and the uprobes from the index that have
+/// no consumer at all. Entries whose breakpoints could not all be removed have an error.
+fn remove_unwanted(entries: &[Entry], file: &FileGuard<'_>) {
+    for_each_place(entries, file, Change::Remove);
+    for entry in entries {
+        if entry.result.get().is_ok() && entry.uprobe.consumers.is_empty() {
+            entry.uprobe.retire(file);
+        }
     }
-    if uprobe.consumers.is_empty() {
-        uprobe.retire(guard);
-    }
-    true
 }
 
 /// Jiffies between two tries to remove a breakpoint.
@@ -323,27 +430,171 @@ fn remove_later(uprobe: &Uprobe) {
 
 unsafe extern "C" fn retry_removal(work: *mut bindings::work_struct) {
     // SAFETY: called by `call_later`, with the references that `remove_later` has taken.
-    let uprobe = unsafe { &*Uprobe::of_work(work) };
-    uprobe.removal.begin();
-    let complete = remove_unwanted(uprobe, &uprobe.register.write());
+    let uprobe = unsafe { UprobeRef::from_raw(Uprobe::of_work(work).cast()) };
     let inode = uprobe.inode();
-    match uprobe.removal.finish(complete) {
+    uprobe.removal.begin();
+    let entry = [Entry::of(uprobe, ptr::null_mut())];
+    remove_unwanted(&entry, &FileLock::of(inode).write(inode));
+    let [Entry { uprobe, result, .. }] = entry;
+    match uprobe.removal.finish(result.get().is_ok()) {
         // SAFETY: the references that came with the work go.
         Next::Idle => unsafe {
-            drop(UprobeRef::from_raw(uprobe.as_raw()));
+            drop(uprobe);
             let super_block = (*inode).i_sb;
             bindings::iput(inode);
             bindings::deactivate_super(super_block);
         },
-        // SAFETY: asked for again, by this work or by others, so it is ours to queue.
-        Next::Again | Next::Retry => unsafe { uprobe.call_later(retry_removal, REMOVAL_PAUSE) },
+        // SAFETY: asked for again, by this work or by others, so it is ours to queue, and the
+        // references stay with it.
+        Next::Again | Next::Retry => unsafe {
+            uprobe.call_later(retry_removal, REMOVAL_PAUSE);
+            uprobe.into_raw();
+        },
     }
 }
 
+/// Registers one consumer.
+///
+/// # Safety
+///
+/// As [`uprobe_register`].
+unsafe fn register(
+    inode: *mut bindings::inode,
+    offset: i64,
+    ref_ctr_offset: i64,
+    consumer: *mut bindings::uprobe_consumer,
+) -> Result<UprobeRef, Errno> {
+    // SAFETY: by contract.
+    let wanted = unsafe { Wanted::check(inode, offset, ref_ctr_offset, consumer) }?;
+    let file = FileLock::of(inode).write(inode);
+    // SAFETY: by contract.
+    let entries = [Entry::of(unsafe { wanted.add(&file) }?, consumer)];
+    for_each_place(&entries, &file, Change::Install);
+    let [entry] = &entries;
+    let result = entry.result.get();
+    if result.is_err() {
+        // Some processes may have the breakpoint already and call the consumer right now.
+        // SAFETY: added above.
+        unsafe { unregister(&entries, &file) };
+        drop(file);
+        synchronize();
+    }
+    let [Entry { uprobe, .. }] = entries;
+    result.map(|()| uprobe)
+}
+
+/// Registers many consumers for places of one file, and tells each site what came of it.
+///
+/// # Errors
+///
+/// `ENOMEM`, before anything was done; and if it is `all` or nothing, the first site's error.
+///
+/// # Safety
+///
+/// As [`uprobe_register_batch`].
+unsafe fn register_batch(
+    inode: *mut bindings::inode,
+    sites: &mut [c::uprobe_batch_site],
+    all: bool,
+) -> Result<(), Errno> {
+    // What is needed to undo it must be there before it is done.
+    let (mut entries, mut failed) = (room_for(sites.len())?, room_for(sites.len())?);
+    let file = FileLock::of(inode).write(inode);
+    for (index, site) in sites.iter_mut().enumerate() {
+        let consumer = site.consumer;
+        // SAFETY: by contract.
+        let added = unsafe {
+            Wanted::check(inode, site.offset, site.ref_ctr_offset, consumer)
+                .and_then(|wanted| wanted.add(&file))
+        };
+        site.uprobe = ptr::null_mut();
+        site.err = added.as_ref().map_or_else(|err| err.to_ret(), |_| 0);
+        if let Ok(uprobe) = added {
+            let entry = Entry {
+                index,
+                ..Entry::of(uprobe, consumer)
+            };
+            entries
+                .push_within_capacity(entry)
+                .map_err(|_| Errno::ENOMEM)?;
+        }
+    }
+    entries.sort_unstable_by_key(|entry| entry.uprobe.offset());
+    if !all || entries.len() == sites.len() {
+        for_each_place(&entries, &file, Change::Install);
+    }
+
+    for entry in &entries {
+        if let (Err(err), Some(site)) = (entry.result.get(), sites.get_mut(entry.index)) {
+            site.err = err.to_ret();
+        }
+    }
+    let first_error = sites.iter().map(|site| site.err).find(|&err| err != 0);
+    for entry in entries {
+        let Some(site) = sites.get_mut(entry.index) else {
+            continue;
+        };
+        if site.err == 0 && !(all && first_error.is_some()) {
+            site.uprobe = entry.uprobe.into_raw();
+            continue;
+        }
+        if site.err == 0 {
+            site.err = Errno::ECANCELED.to_ret();
+        }
+        failed
+            .push_within_capacity(entry)
+            .map_err(|_| Errno::ENOMEM)?;
+    }
+    if !failed.is_empty() {
+        // SAFETY: added above.
+        unsafe { unregister(&failed, &file) };
+        drop(file);
+        synchronize();
+    }
+    match first_error {
+        Some(err) if all => Err(Errno::from_ret(err)),
+        _ => Ok(()),
+    }
+}
+
+fn room_for(entries: usize) -> Result<KVVec<Entry>, Errno> {
+    KVVec::with_capacity(entries, GFP_KERNEL).map_err(|_| Errno::ENOMEM)
+}
+
+/// Unregisters the consumers of many sites of one file.
+///
+/// # Safety
+///
+/// As [`uprobe_unregister_batch`].
+unsafe fn unregister_batch(sites: &mut [c::uprobe_batch_site]) {
+    let registered = |site: &c::uprobe_batch_site| !site.uprobe.is_null();
+    let Some(first) = sites.iter().find(|site| registered(site)) else {
+        return;
+    };
+    // SAFETY: registered by contract.
+    let inode = unsafe { (*first.uprobe.cast::<Uprobe>()).inode() };
+    let file = FileLock::of(inode).write(inode);
+    let mut entries = room_for(sites.len()).unwrap_or_default();
+    for site in sites.iter_mut().filter(|site| registered(site)) {
+        // SAFETY: by contract, the reference goes to the entry.
+        let uprobe = unsafe { UprobeRef::from_raw(site.uprobe) };
+        site.uprobe = ptr::null_mut();
+        let entry = Entry::of(uprobe, site.consumer);
+        if let Err(PushError(entry)) = entries.push_within_capacity(entry) {
+            // Without memory for all, each by itself.
+            // SAFETY: registered by contract.
+            unsafe { unregister(&[entry], &file) };
+        }
+    }
+    entries.sort_unstable_by_key(|entry| entry.uprobe.offset());
+    // SAFETY: registered by contract.
+    unsafe { unregister(&entries, &file) };
+}
+
+/// Waits until no consumer that was unregistered before is called any more: all are called in
+/// sections of RCU Tasks Trace.
 fn synchronize() {
     sync::synchronize_tasks_trace();
-    // SAFETY: the domain is statically initialised; process context.
-    unsafe { bindings::synchronize_srcu(sync::lease_srcu()) };
 }
 
 /// Registers a consumer for the instruction at `offset` bytes of a file.
@@ -368,8 +619,34 @@ pub(crate) unsafe extern "C" fn uprobe_register(
     // SAFETY: by contract.
     match unsafe { register(inode, offset, ref_ctr_offset, consumer) } {
         Ok(uprobe) => uprobe.into_raw(),
-        Err(err) => core::ptr::without_provenance_mut(err.to_ret() as isize as usize),
+        Err(err) => ptr::without_provenance_mut(err.to_ret() as isize as usize),
     }
+}
+
+/// Registers consumers for many instructions of a file.
+///
+/// Each site is told its `uprobe`, or why it has none (`err`). If `all` is set, either all are
+/// registered or none: then the answer is the first error, and the others have `ECANCELED`. If not,
+/// the answer is zero, whatever the sites have.
+///
+/// # Safety
+///
+/// As [`uprobe_register`] for each site, of which there are `count`.
+///
+/// # Context
+///
+/// As [`uprobe_register`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn uprobe_register_batch(
+    inode: *mut bindings::inode,
+    sites: *mut c::uprobe_batch_site,
+    count: usize,
+    all: bool,
+) -> c_int {
+    // SAFETY: by contract.
+    let result =
+        unsafe { register_batch(inode, core::slice::from_raw_parts_mut(sites, count), all) };
+    result.map_or_else(Errno::to_ret, |()| 0)
 }
 
 /// Puts breakpoints in or takes them out after the answer of the consumer's filter has changed.
@@ -387,29 +664,29 @@ pub(crate) unsafe extern "C" fn uprobe_apply(
     consumer: *mut bindings::uprobe_consumer,
     add: bool,
 ) -> c_int {
-    // SAFETY: by contract.
-    let uprobe = unsafe { &*uprobe.cast::<Uprobe>() };
-    let guard = uprobe.register.write();
+    // SAFETY: by contract; who is registered has a reference.
+    let Some(uprobe) = (unsafe { (*uprobe.cast::<Uprobe>()).try_get() }) else {
+        return Errno::ENOENT.to_ret();
+    };
+    let inode = uprobe.inode();
+    let file = FileLock::of(inode).write(inode);
     let known = {
         let lock = uprobe.consumers.lock.read();
         let mut consumers = uprobe.consumers.iter_locked(&lock);
-        consumers.any(|other| core::ptr::eq(other, consumer.cast()))
+        consumers.any(|other| ptr::eq(other, consumer.cast()))
     };
     if !known {
         return Errno::ENOENT.to_ret();
     }
-    // SAFETY: registered, as just seen, and the registration lock keeps it so.
-    let consumer = unsafe { CConsumer::from_raw(consumer) };
-    let change = if add {
-        Change::Install(consumer)
-    } else {
-        Change::Remove
-    };
-    match for_each_place(uprobe, &guard, change) {
+    let change = if add { Change::Install } else { Change::Remove };
+    let entry = [Entry::of(uprobe, consumer)];
+    for_each_place(&entry, &file, change);
+    let [entry] = entry;
+    match entry.result.get() {
         Ok(()) => 0,
         Err(err) => {
             if !add {
-                remove_later(uprobe);
+                remove_later(&entry.uprobe);
             }
             err.to_ret()
         }
@@ -432,16 +709,36 @@ pub(crate) unsafe extern "C" fn uprobe_unregister_nosync(
 ) {
     // SAFETY: by contract.
     unsafe {
-        let uprobe = UprobeRef::from_raw(uprobe);
-        unregister(&uprobe, consumer);
+        let entry = Entry::of(UprobeRef::from_raw(uprobe), consumer);
+        let inode = entry.uprobe.inode();
+        unregister(&[entry], &FileLock::of(inode).write(inode));
     }
+}
+
+/// Unregisters the consumers of `count` sites of one file; those without a `uprobe` are passed over.
+/// They may still be called until [`uprobe_unregister_sync`] returns.
+///
+/// # Safety
+///
+/// As [`uprobe_unregister_nosync`] for each site that has a `uprobe`.
+///
+/// # Context
+///
+/// As [`uprobe_unregister_nosync`].
+#[no_mangle]
+pub(crate) unsafe extern "C" fn uprobe_unregister_batch(
+    sites: *mut c::uprobe_batch_site,
+    count: usize,
+) {
+    // SAFETY: by contract.
+    unsafe { unregister_batch(core::slice::from_raw_parts_mut(sites, count)) };
 }
 
 /// Waits until no consumer that was unregistered before is called any more.
 ///
 /// # Context
 ///
-/// Process context; sleeps for grace periods.
+/// Process context; sleeps for a grace period.
 #[export]
 pub(crate) extern "C" fn uprobe_unregister_sync() {
     synchronize();

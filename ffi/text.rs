@@ -17,7 +17,9 @@
 
 use core::ptr;
 
+use kernel::alloc::flags::GFP_KERNEL;
 use kernel::bindings;
+use kernel::prelude::*;
 use kernel::sync::barrier::{smp_mb, Write};
 
 use uprobes_bindings as c;
@@ -25,8 +27,10 @@ use uprobes_core::arch::{Arch, Patch, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
 use uprobes_core::sys::{Atomic, Relaxed};
 
+use crate::debugger::TrapBytes;
 use crate::isa::{self, Isa};
 use crate::mm::{Vma, PAGE_MASK, PAGE_SIZE};
+use crate::uprobe::Code;
 
 /// A page of memory, mapped into the kernel for as long as the value lives.
 struct Mapped(*mut u8);
@@ -38,6 +42,64 @@ impl Mapped {
     unsafe fn new(page: *mut bindings::page) -> Self {
         // SAFETY: by contract.
         Self(unsafe { c::uprobes_kmap_local_page(page) }.cast())
+    }
+
+    /// The place of `addr` in the page, and how many of `len` bytes from there are in it.
+    fn part(&self, addr: u64, len: usize) -> (*mut u8, usize) {
+        let start = (addr & !PAGE_MASK) as usize;
+        // SAFETY: `start` is within the page.
+        let place = unsafe { self.0.add(start) };
+        (place, len.min(PAGE_SIZE as usize - start))
+    }
+
+    /// Copies `to.len()` bytes at the place of `addr`, as far as the page goes.
+    fn read(&self, addr: u64, to: &mut [u8]) {
+        let (from, len) = self.part(addr, to.len());
+        // SAFETY: within the page; user space may write to it meanwhile, which can only change
+        // what is read.
+        unsafe { ptr::copy_nonoverlapping(from, to.as_mut_ptr(), len) };
+    }
+
+    /// The bytes at the place of `addr`, zero behind the end of the page.
+    fn insn_at(&self, addr: u64) -> [u8; MAX_INSN_BYTES] {
+        let (from, len) = self.part(addr, MAX_INSN_BYTES);
+        let mut bytes = [0; MAX_INSN_BYTES];
+        if len == MAX_INSN_BYTES {
+            // SAFETY: within the page; as in `read`.
+            bytes = unsafe { from.cast::<[u8; MAX_INSN_BYTES]>().read_volatile() };
+        } else {
+            self.read(addr, &mut bytes);
+        }
+        bytes
+    }
+
+    /// Whether the page has these bytes.
+    fn equals(&self, bytes: &[u8; PAGE_SIZE as usize]) -> bool {
+        // SAFETY: as in `read`; a page has that many bytes.
+        unsafe { bindings::memcmp(self.0.cast(), bytes.as_ptr().cast(), bytes.len()) == 0 }
+    }
+
+    /// Copies `from`, which CPUs are to execute in `mm`, to the place of `addr`, as far as the page
+    /// goes.
+    ///
+    /// # Safety
+    ///
+    /// The page may be written; `mm` is valid.
+    unsafe fn write_code(&self, mm: *mut bindings::mm_struct, addr: u64, from: &[u8]) {
+        let (to, len) = self.part(addr, from.len());
+        // SAFETY: within the page. An instruction whose size is that of an aligned word is stored
+        // as one.
+        unsafe {
+            match *from {
+                [byte] => to.write_volatile(byte),
+                [a, b, c, d] if len == 4 && addr % 4 == 0 => {
+                    to.cast::<u32>()
+                        .write_volatile(u32::from_ne_bytes([a, b, c, d]));
+                }
+                _ => ptr::copy_nonoverlapping(from.as_ptr(), to, len),
+            }
+            isa::code_written(mm, to, len);
+        }
     }
 }
 
@@ -54,13 +116,8 @@ impl Drop for Mapped {
 ///
 /// `page` is valid.
 pub(crate) unsafe fn copy_from_page(page: *mut bindings::page, addr: u64, to: &mut [u8]) {
-    let start = (addr & !PAGE_MASK) as usize;
-    let len = to.len().min(PAGE_SIZE as usize - start);
     // SAFETY: by contract.
-    let map = unsafe { Mapped::new(page) };
-    // SAFETY: `start + len` is within the page; user space may write to it meanwhile, which can
-    // only change what is read.
-    unsafe { ptr::copy_nonoverlapping(map.0.add(start), to.as_mut_ptr(), len) };
+    unsafe { Mapped::new(page) }.read(addr, to);
 }
 
 /// Copies `from` to the place of `addr` in `page`, as far as the page goes.
@@ -69,12 +126,11 @@ pub(crate) unsafe fn copy_from_page(page: *mut bindings::page, addr: u64, to: &m
 ///
 /// `page` is valid and may be written.
 pub(crate) unsafe fn copy_to_page(page: *mut bindings::page, addr: u64, from: &[u8]) {
-    let start = (addr & !PAGE_MASK) as usize;
-    let len = from.len().min(PAGE_SIZE as usize - start);
     // SAFETY: by contract.
     let map = unsafe { Mapped::new(page) };
-    // SAFETY: `start + len` is within the page.
-    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), map.0.add(start), len) };
+    let (to, len) = map.part(addr, from.len());
+    // SAFETY: within the page.
+    unsafe { ptr::copy_nonoverlapping(from.as_ptr(), to, len) };
 }
 
 /// As [`copy_to_page`], for code that CPUs are to execute in `mm`.
@@ -88,22 +144,8 @@ pub(crate) unsafe fn copy_code_to_page(
     addr: u64,
     from: &[u8],
 ) {
-    let start = (addr & !PAGE_MASK) as usize;
-    let len = from.len().min(PAGE_SIZE as usize - start);
     // SAFETY: by contract.
-    let map = unsafe { Mapped::new(page) };
-    // SAFETY: `start + len` is within the page. An instruction whose size is that of an aligned
-    // word is stored as one.
-    unsafe {
-        let to = map.0.add(start);
-        match <[u8; 4]>::try_from(from) {
-            Ok(word) if len == 4 && start % 4 == 0 => {
-                to.cast::<u32>().write_volatile(u32::from_ne_bytes(word));
-            }
-            _ => ptr::copy_nonoverlapping(from.as_ptr(), to, len),
-        }
-        isa::code_written(mm, to, len);
-    }
+    unsafe { Mapped::new(page).write_code(mm, addr, from) };
 }
 
 /// As [`copy_code_to_page`], but leaves bytes that are right already alone: a page from which a
@@ -141,8 +183,8 @@ pub(crate) static IN_PLACE: Count = Count(Atomic::new(0));
 pub(crate) static APART: Count = Count(Atomic::new(0));
 
 impl Count {
-    fn add(&self) {
-        self.0.fetch_add(1, Relaxed);
+    fn add(&self, changes: u64) {
+        self.0.fetch_add(changes, Relaxed);
     }
 
     /// How many there were since the kernel was booted.
@@ -163,6 +205,8 @@ pub(crate) enum Purpose {
 /// What came of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
+    /// Nothing yet.
+    Due,
     /// The bytes were written.
     Written,
     /// The bytes that are there need no change.
@@ -228,6 +272,161 @@ pub(crate) fn modify_u16(
     Ok(())
 }
 
+/// A change of one instruction: of as much of it as a breakpoint takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Edit<'i> {
+    /// Where it begins.
+    pub(crate) vaddr: u64,
+    /// The instruction as the file has it, with what follows.
+    pub(crate) insn: &'i [u8; MAX_INSN_BYTES],
+    /// How long the instruction is.
+    pub(crate) insn_len: usize,
+    /// A breakpoint, or the start of the original instruction; must not cross a page.
+    pub(crate) bytes: TrapBytes,
+    /// How many of `bytes` are meant.
+    pub(crate) len: usize,
+    /// Whether it is to be made in this process; what came of it is told only then.
+    pub(crate) wanted: bool,
+    /// What came of it.
+    pub(crate) outcome: Outcome,
+}
+
+impl<'i> Edit<'i> {
+    /// No change of anything, yet.
+    pub(crate) fn none() -> Self {
+        Self {
+            vaddr: 0,
+            insn: &[0; MAX_INSN_BYTES],
+            insn_len: 0,
+            bytes: TrapBytes::default(),
+            len: 0,
+            wanted: false,
+            outcome: Outcome::Due,
+        }
+    }
+
+    /// Puts `bytes` over the start of the instruction in `code`.
+    pub(crate) fn change(&mut self, code: &'i Code, bytes: &[u8]) {
+        self.insn = &code.bytes;
+        self.insn_len = usize::from(code.analysis.len);
+        for (to, from) in self.bytes.iter_mut().zip(bytes) {
+            *to = *from;
+        }
+        self.len = bytes.len();
+    }
+
+    fn new_bytes(&self) -> &[u8] {
+        self.bytes.get(..self.len).unwrap_or_default()
+    }
+
+    /// Looks at what is in the page now; answers how it may be changed, or else what comes of this
+    /// edit without a change.
+    #[inline]
+    fn look(&self, page: &Mapped, is_private: bool, purpose: Purpose) -> Result<Patch, Outcome> {
+        let there = page.insn_at(self.vaddr);
+        match (purpose, Isa::is_swbp(&there)) {
+            (Purpose::Install, true) | (Purpose::Remove, false) => Err(Outcome::AsWanted),
+            (Purpose::Install, false) if !self.is_in(&there) => Err(if is_private {
+                Outcome::NotOurs
+            } else {
+                Outcome::FileDiffers
+            }),
+            _ => {
+                let old = there.get(..self.len).unwrap_or_default();
+                Ok(Isa::patch(old, self.new_bytes()))
+            }
+        }
+    }
+
+    /// Whether `there`, the bytes at the place as far as they are in its page, is the start of the
+    /// instruction, but for breakpoints within it: a probe may be at the byte behind a prefix.
+    #[inline]
+    fn is_in(&self, there: &[u8; MAX_INSN_BYTES]) -> bool {
+        let in_page = (PAGE_SIZE - (self.vaddr & !PAGE_MASK)).min(self.insn_len as u64) as usize;
+        let mask = u128::MAX
+            .checked_shl(8 * in_page as u32)
+            .map_or(u128::MAX, |rest| !rest);
+        let difference = (u128::from_le_bytes(*there) ^ u128::from_le_bytes(*self.insn)) & mask;
+        difference == 0 || {
+            let there = there.get(..in_page).unwrap_or_default();
+            let mut pairs = there.iter().zip(self.insn).enumerate();
+            pairs.all(|(at, (a, b))| a == b || at > 0 && there.get(at..).is_some_and(Isa::is_swbp))
+        }
+    }
+
+    /// Whether it is still to be made.
+    pub(crate) fn is_due(&self) -> bool {
+        self.wanted && self.outcome == Outcome::Due
+    }
+
+    /// # Safety
+    ///
+    /// As [`Mapped::write_code`].
+    unsafe fn write(&self, mm: *mut bindings::mm_struct, page: &Mapped) {
+        // SAFETY: by contract.
+        unsafe { page.write_code(mm, self.vaddr, self.new_bytes()) };
+    }
+}
+
+impl<'i> AsMut<Edit<'i>> for Edit<'i> {
+    fn as_mut(&mut self) -> &mut Edit<'i> {
+        self
+    }
+}
+
+/// What a page looked like when all of its edits were due, so that neither the copy that is made of
+/// it nor the same page of the next process need be looked at edit by edit.
+///
+/// Belongs to one sequence of edits, until it is told to [`Memo::forget`].
+pub(crate) struct Memo {
+    image: KBox<[u8; PAGE_SIZE as usize]>,
+    /// How the page of the image is changed, once there is an image.
+    how: Option<Patch>,
+    /// The file's page that was looked at last.
+    file_page: *mut bindings::page,
+}
+
+impl Memo {
+    /// Fewer edits than this are looked at sooner than a page is compared.
+    pub(crate) const WORTH: usize = 8;
+
+    /// One that knows nothing yet, if there is memory.
+    pub(crate) fn new() -> Option<Self> {
+        Some(Self {
+            image: KBox::new([0; PAGE_SIZE as usize], GFP_KERNEL).ok()?,
+            how: None,
+            file_page: ptr::null_mut(),
+        })
+    }
+
+    /// Forgets all, for other edits.
+    pub(crate) fn forget(&mut self) {
+        self.how = None;
+        self.file_page = ptr::null_mut();
+    }
+
+    /// How `page` is changed, if it is known.
+    fn recall(&self, page: &PageRef, mapped: &Mapped, is_private: bool) -> Option<Patch> {
+        let how = self.how?;
+        // That a file's page has changed meanwhile is noticed once it is private.
+        let is_known = if is_private {
+            mapped.equals(&self.image)
+        } else {
+            page.0 == self.file_page
+        };
+        is_known.then_some(how)
+    }
+
+    /// Notes that all edits are due in `page`, and made in the way `how`.
+    fn note(&mut self, page: &PageRef, mapped: &Mapped, is_private: bool, how: Patch) {
+        mapped.read(0, self.image.as_mut_slice());
+        self.how = Some(how);
+        if !is_private {
+            self.file_page = page.0;
+        }
+    }
+}
+
 /// One attempt to change a page of which a reference is held.
 enum Attempt {
     Done {
@@ -239,27 +438,32 @@ enum Attempt {
     BreakCow,
 }
 
-/// Writes `bytes`, a breakpoint or the start of the original instruction `insn`, at `vaddr`.
+/// Makes those of `edits` that are wanted; all are in one page. It is copied at most once, and
+/// taken out of the address space at most once, however many there are.
 ///
-/// An installation is made only where the instruction is what the file has; `bytes` must not cross
-/// a page, and of `insn` what lies in the next page is not looked at.
+/// An installation is made only where the instruction is what the file has; of an instruction that
+/// crosses the page, what lies in the next one is not looked at. With a `memo`, all edits are
+/// wanted, and are the same as in the last call with it.
 ///
 /// # Errors
 ///
 /// `EFAULT` where there is no page to be had (beyond the end of the file, say), `ENOMEM`, and
-/// `EINTR` after a fatal signal.
+/// `EINTR` after a fatal signal. Nothing was changed then; edits that were needed stay
+/// [`Outcome::Due`].
 ///
 /// # Context
 ///
 /// The `mmap_lock` of the mapping's process is held for writing. May sleep.
-pub(crate) fn write(
+pub(crate) fn write<'i, E: AsMut<Edit<'i>>>(
     vma: &Vma<'_>,
-    vaddr: u64,
-    bytes: &[u8],
-    insn: &[u8],
+    edits: &mut [E],
     purpose: Purpose,
-) -> Result<Outcome, Errno> {
-    let page_addr = vaddr & PAGE_MASK;
+    mut memo: Option<&mut Memo>,
+) -> Result<(), Errno> {
+    let Some(first) = edits.first_mut() else {
+        return Ok(());
+    };
+    let page_addr = first.as_mut().vaddr & PAGE_MASK;
     let mm = vma.mm();
     // Looked at first: to be made private for nothing would cut the process off from its file.
     let mut access = Access::Peek;
@@ -270,48 +474,87 @@ pub(crate) fn write(
     loop {
         let page = PageRef::get(mm, page_addr, access)?;
 
-        let in_page = (page_addr + PAGE_SIZE - vaddr).min(insn.len() as u64) as usize;
-        let mut there = [0; MAX_INSN_BYTES];
-        let there = there.get_mut(..in_page).ok_or(Errno::EINVAL)?;
-        // SAFETY: a reference of the page is held.
-        unsafe { copy_from_page(page.0, vaddr, there) };
-        match (purpose, Isa::is_swbp(there)) {
-            (Purpose::Install, true) | (Purpose::Remove, false) => return Ok(Outcome::AsWanted),
-            (Purpose::Install, false) if !same_code(there, insn) => {
-                return Ok(if page.is_private() {
-                    Outcome::NotOurs
-                } else {
-                    Outcome::FileDiffers
-                });
-            }
-            _ => (),
-        }
-        if !page.is_private() {
+        let is_private = page.is_private();
+        let Some(how) = look(&page, edits, is_private, purpose, memo.as_deref_mut()) else {
+            return Ok(());
+        };
+        if !is_private {
             if purpose == Purpose::Install && access == Access::Peek {
                 access = Access::Poke;
                 continue;
             }
-            return Ok(Outcome::NotOurs);
+            settle(edits, Outcome::NotOurs);
+            return Ok(());
         }
 
-        let old = there.get(..bytes.len()).unwrap_or_default();
-        let change = Change {
-            vaddr,
-            bytes,
-            purpose,
-            how: Isa::patch(old, bytes),
-        };
-        match attempt(vma, &page, &change) {
+        match attempt(vma, &page, edits, purpose, how) {
             Attempt::Done { collapse } => {
                 drop(page);
                 if collapse {
                     // SAFETY: the `mmap_lock` is held for writing.
                     unsafe { c::uprobes_collapse_pte_mapped_thp(mm, page_addr as usize) };
                 }
-                return Ok(Outcome::Written);
+                settle(edits, Outcome::Written);
+                return Ok(());
             }
             Attempt::Again => (),
             Attempt::BreakCow => access = Access::Poke,
+        }
+    }
+}
+
+/// Finds out which of the edits that are wanted are due in `page`, and tells the others what came of
+/// them. Answers how the page is changed, or [`None`] if no edit is due.
+fn look<'i, E: AsMut<Edit<'i>>>(
+    page: &PageRef,
+    edits: &mut [E],
+    is_private: bool,
+    purpose: Purpose,
+    memo: Option<&mut Memo>,
+) -> Option<Patch> {
+    // SAFETY: a reference of the page is held.
+    let mapped = unsafe { Mapped::new(page.0) };
+    if let Some(how) = memo
+        .as_ref()
+        .and_then(|memo| memo.recall(page, &mapped, is_private))
+    {
+        edits
+            .iter_mut()
+            .for_each(|edit| edit.as_mut().outcome = Outcome::Due);
+        return Some(how);
+    }
+
+    let (mut how, mut all_due) = (None, true);
+    for edit in edits.iter_mut().map(AsMut::as_mut) {
+        if !edit.wanted {
+            continue;
+        }
+        match edit.look(&mapped, is_private, purpose) {
+            Ok(patch) => {
+                edit.outcome = Outcome::Due;
+                // What cannot be done in place for one is done apart for all.
+                how = Some(match how {
+                    None | Some(Patch::InPlace) => patch,
+                    Some(Patch::Apart) => Patch::Apart,
+                });
+            }
+            Err(outcome) => {
+                edit.outcome = outcome;
+                all_due = false;
+            }
+        }
+    }
+    if let (Some(memo), Some(how), true) = (memo, how, all_due) {
+        memo.note(page, &mapped, is_private, how);
+    }
+    how
+}
+
+/// Tells all edits that were needed what came of them.
+fn settle<'i, E: AsMut<Edit<'i>>>(edits: &mut [E], outcome: Outcome) {
+    for edit in edits.iter_mut().map(AsMut::as_mut) {
+        if edit.is_due() {
+            edit.outcome = outcome;
         }
     }
 }
@@ -327,16 +570,6 @@ enum Access {
     Peek,
     /// As a debugger writes it: made private if the mapping is not writable.
     Poke,
-}
-
-/// Whether `there` is the start of `insn`, but for breakpoints within it: a probe may be at the
-/// byte behind a prefix.
-fn same_code(there: &[u8], insn: &[u8]) -> bool {
-    there
-        .iter()
-        .zip(insn)
-        .enumerate()
-        .all(|(at, (a, b))| a == b || at > 0 && there.get(at..).is_some_and(Isa::is_swbp))
 }
 
 /// A reference of a page of a process.
@@ -385,17 +618,17 @@ impl Drop for PageRef {
     }
 }
 
-/// What is to be changed, and how.
-struct Change<'b> {
-    vaddr: u64,
-    bytes: &'b [u8],
+fn attempt<'i, E: AsMut<Edit<'i>>>(
+    vma: &Vma<'_>,
+    page: &PageRef,
+    edits: &mut [E],
     purpose: Purpose,
     how: Patch,
-}
-
-fn attempt(vma: &Vma<'_>, page: &PageRef, change: &Change<'_>) -> Attempt {
-    let (vaddr, purpose) = (change.vaddr, change.purpose);
-    let page_addr = (vaddr & PAGE_MASK) as usize;
+) -> Attempt {
+    let Some(first) = edits.first_mut() else {
+        return Attempt::Done { collapse: false };
+    };
+    let page_addr = (first.as_mut().vaddr & PAGE_MASK) as usize;
     let mut range = c::mmu_notifier_range::default();
 
     if purpose == Purpose::Remove {
@@ -418,7 +651,7 @@ fn attempt(vma: &Vma<'_>, page: &PageRef, change: &Change<'_>) -> Attempt {
         Attempt::Again
     } else {
         let attempt = if walk.page == page.0 {
-            write_locked(vma, &mut walk, page, change)
+            write_locked(vma, &mut walk, page, edits, purpose, how)
         } else {
             Attempt::Again
         };
@@ -434,14 +667,42 @@ fn attempt(vma: &Vma<'_>, page: &PageRef, change: &Change<'_>) -> Attempt {
     attempt
 }
 
+/// Writes the edits that are needed.
+///
+/// # Safety
+///
+/// `page` may be written; `mm` is valid.
+unsafe fn write_all<'i, E: AsMut<Edit<'i>>>(
+    mm: *mut bindings::mm_struct,
+    page: &PageRef,
+    edits: &mut [E],
+) -> u64 {
+    let mut written = 0;
+    // SAFETY: a reference of the page is held.
+    let mapped = unsafe { Mapped::new(page.0) };
+    for edit in edits.iter_mut().map(AsMut::as_mut) {
+        if edit.is_due() {
+            // SAFETY: by contract.
+            unsafe { edit.write(mm, &mapped) };
+            written += 1;
+        }
+    }
+    written
+}
+
 /// Writes with the page table entry locked.
-fn write_locked(
+fn write_locked<'i, E: AsMut<Edit<'i>>>(
     vma: &Vma<'_>,
     walk: &mut c::folio_walk,
     page: &PageRef,
-    change: &Change<'_>,
+    edits: &mut [E],
+    purpose: Purpose,
+    how: Patch,
 ) -> Attempt {
-    let (vaddr, bytes) = (change.vaddr, change.bytes);
+    let Some(first) = edits.first_mut() else {
+        return Attempt::Done { collapse: false };
+    };
+    let vaddr = first.as_mut().vaddr;
     let page_addr = (vaddr & PAGE_MASK) as usize;
     let folio = page.folio();
 
@@ -457,28 +718,26 @@ fn write_locked(
             return Attempt::BreakCow;
         }
 
-        if change.how == Patch::InPlace {
-            copy_code_to_page(vma.mm(), page.0, vaddr, bytes);
-            // No CPU runs the old instruction any more once it was interrupted. An emulator that
-            // was translating it meanwhile has overlooked the store, but not a second one.
+        if how == Patch::InPlace {
+            IN_PLACE.add(write_all(vma.mm(), page, edits));
+            // No CPU runs the old instructions any more once it was interrupted. An emulator that
+            // was translating one meanwhile has overlooked the store, but not a second one.
             bindings::kick_all_cpus_sync();
-            copy_code_to_page(vma.mm(), page.0, vaddr, bytes);
+            write_all(vma.mm(), page, edits);
             bindings::folio_mark_dirty(folio);
-            IN_PLACE.add();
             // Whether the page can be given up is seen for sure only when nobody can write to it.
-            if change.purpose == Purpose::Install || equals_file(vma, vaddr, page).is_none() {
+            if purpose == Purpose::Install || equals_file(vma, vaddr, page).is_none() {
                 return Attempt::Done { collapse: false };
             }
         }
         c::uprobes_flush_cache_page(vma.as_ptr(), page_addr, walk);
         c::uprobes_ptep_clear_flush(vma.as_ptr(), page_addr, walk);
-        if change.how == Patch::Apart {
-            copy_code_to_page(vma.mm(), page.0, vaddr, bytes);
-            APART.add();
+        if how == Patch::Apart {
+            APART.add(write_all(vma.mm(), page, edits));
         }
     }
 
-    if change.purpose == Purpose::Remove {
+    if purpose == Purpose::Remove {
         if let Some(collapse) = equals_file(vma, vaddr, page) {
             // SAFETY: as above; the entry is clear and stays so, the next access maps the file's
             // page. The mapping's own reference of the folio is put.

@@ -24,20 +24,23 @@ use core::mem::{self, MaybeUninit};
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 
-use kernel::alloc::flags::{__GFP_ZERO, GFP_KERNEL};
+use kernel::alloc::flags::GFP_KERNEL;
 use kernel::bindings;
 use kernel::prelude::*;
 
 use uprobes_bindings as c;
 use uprobes_core::arch::{Analysis, Arch, MAX_INSN_BYTES};
+use uprobes_core::deferred::Node as Grave;
 use uprobes_core::errno::Errno;
 use uprobes_core::index::{Index, Key, Node, NodeRef, ReadSection, WriteLocked};
 use uprobes_core::pending_work::PendingWork;
-use uprobes_core::sys::{Acquire, Atomic, Full, Relaxed, Release};
+use uprobes_core::sys::{Acquire, Atomic, Full, Release};
 
 use crate::consumer::ConsumerList;
+use crate::deferred::Deferrer;
+use crate::file_lock::FileGuard;
 use crate::isa::Isa;
-use crate::sync::{lease_srcu, RwSemaphore, SpinGuard, SpinLock, TasksTrace, WriteGuard};
+use crate::sync::{self, lease_srcu, SpinGuard, SpinLock, TasksTrace};
 
 /// An instruction as the backend has analysed it.
 pub(crate) type Insn = <Isa as Arch>::Insn;
@@ -70,8 +73,6 @@ impl Code {
 pub(crate) struct Uprobe {
     node: Node,
     refs: UnsafeCell<bindings::refcount_t>,
-    /// Serialises registration and unregistration of consumers; outermost lock.
-    pub(crate) register: RwSemaphore,
     /// The consumers and the lock for changing them and for calling their filters.
     pub(crate) consumers: ConsumerList,
     id: u64,
@@ -80,12 +81,10 @@ pub(crate) struct Uprobe {
     ref_ctr_offset: u64,
     ready: Atomic<bool>,
     code: UnsafeCell<MaybeUninit<Code>>,
-    rcu: UnsafeCell<bindings::callback_head>,
-    work: UnsafeCell<bindings::delayed_work>,
+    grave: UnsafeCell<Grave>,
+    work: UnsafeCell<MaybeUninit<bindings::delayed_work>>,
     /// Whether `work` is to remove breakpoints that could not be removed.
     pub(crate) removal: PendingWork,
-    /// Taken out of the index for ever; changes with `register` held for writing.
-    retired: Atomic<bool>,
 }
 
 // SAFETY: what changes after construction is atomic or guarded by the locks beside it.
@@ -127,7 +126,10 @@ impl IndexWriter {
 /// Called once at boot, before any other function of this module.
 pub(crate) unsafe fn init() {
     // SAFETY: nobody else uses the lock yet; statics do not move.
-    unsafe { SpinLock::init(INDEX_LOCK.0.get().cast(), c::uprobes_init_index_lock) };
+    unsafe {
+        SpinLock::init(INDEX_LOCK.0.get().cast(), c::uprobes_init_index_lock);
+        GRAVEYARD.init(bury);
+    }
 }
 
 /// Whether there is no uprobe at all.
@@ -251,24 +253,19 @@ impl Uprobe {
         Ok(code)
     }
 
-    /// Whether the uprobe has gone out of the index: who would register with it must look again.
-    ///
-    /// # Context
-    ///
-    /// The registration lock is held, shown by the guard.
-    pub(crate) fn is_retired(&self, _register: &WriteGuard<'_>) -> bool {
-        self.retired.load(Relaxed)
-    }
-
     /// Takes the uprobe out of the index: its last consumer and its breakpoints have gone. Pending
     /// returns may have references for as long as their functions run, and whoever probes the
     /// place next need not care about them.
     ///
     /// # Context
     ///
-    /// The registration lock is held, shown by the guard.
-    pub(crate) fn retire(&self, _register: &WriteGuard<'_>) {
-        self.retired.store(true, Relaxed);
+    /// The lock of the file is held, shown by the guard, so nobody is about to register here.
+    pub(crate) fn retire(&self, _file: &FileGuard<'_>) {
+        self.erase();
+    }
+
+    /// Takes the uprobe out of the index, if it is there.
+    fn erase(&self) {
         let writer = IndexWriter::lock();
         // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
         unsafe { INDEX.erase(NonNull::from(&self.node), &writer) };
@@ -286,8 +283,8 @@ impl Uprobe {
     ) {
         // SAFETY: by contract.
         unsafe {
-            c::uprobes_init_delayed_work(self.work.get(), Some(work));
-            c::uprobes_schedule_delayed_work(self.work.get(), delay);
+            c::uprobes_init_delayed_work(self.work.get().cast(), Some(work));
+            c::uprobes_schedule_delayed_work(self.work.get().cast(), delay);
         }
     }
 
@@ -297,7 +294,7 @@ impl Uprobe {
     ///
     /// `work` is what the function was called with.
     pub(crate) unsafe fn of_work(work: *mut bindings::work_struct) -> *mut Uprobe {
-        let work = work.cast::<UnsafeCell<bindings::delayed_work>>();
+        let work = work.cast::<UnsafeCell<MaybeUninit<bindings::delayed_work>>>();
         // SAFETY: the work is the first member of the delayed work of a uprobe.
         unsafe { kernel::container_of!(work, Uprobe, work) }
     }
@@ -342,17 +339,18 @@ impl UprobeRef {
         Self(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
 
-    /// Finds the uprobe at this place or makes it. Answers whether it was made.
+    /// Finds the uprobe at this place of the file or makes it. It is not retired as long as the
+    /// file is locked.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
     pub(crate) fn find_or_insert(
-        inode: *mut bindings::inode,
+        file: &FileGuard<'_>,
         offset: u64,
         ref_ctr_offset: u64,
     ) -> Result<UprobeRef, Errno> {
-        let fresh = Self::alloc(inode, offset, ref_ctr_offset)?;
+        let fresh = Self::alloc(file.inode(), offset, ref_ctr_offset)?;
         let writer = IndexWriter::lock();
         loop {
             // SAFETY: `fresh` is in no index yet and stays where it is; it is taken out of the
@@ -380,22 +378,22 @@ impl UprobeRef {
         offset: u64,
         ref_ctr_offset: u64,
     ) -> Result<UprobeRef, Errno> {
-        let memory =
-            KBox::<Uprobe>::new_uninit(GFP_KERNEL | __GFP_ZERO).map_err(|_| Errno::ENOMEM)?;
+        let memory = KBox::<Uprobe>::new_uninit(GFP_KERNEL).map_err(|_| Errno::ENOMEM)?;
         let this = KBox::into_raw(memory).cast::<Uprobe>();
-        // SAFETY: `this` is fresh zeroed memory of a `Uprobe`; every member for which zero is not
-        // a valid value is initialised here.
+        // SAFETY: `this` is fresh memory of a `Uprobe`; every member that must be is initialised
+        // here.
         unsafe {
             (&raw mut (*this).node).write(Node::new(key(inode, offset)));
             (*this).refs.get().write(bindings::refcount_t {
                 refs: bindings::atomic_t { counter: 1 },
             });
-            RwSemaphore::init(&raw mut (*this).register, c::uprobes_init_register_lock);
             ConsumerList::init(&raw mut (*this).consumers);
             (&raw mut (*this).id).write(LAST_ID.fetch_add(1, Full).wrapping_add(1));
             (&raw mut (*this).inode).write(inode);
             (&raw mut (*this).offset).write(offset);
             (&raw mut (*this).ref_ctr_offset).write(ref_ctr_offset);
+            (&raw mut (*this).ready).write(Atomic::new(false));
+            (&raw mut (*this).grave).write(UnsafeCell::new(Grave::new()));
             (&raw mut (*this).removal).write(PendingWork::new());
             // INVARIANT: the one reference goes to the result.
             Ok(UprobeRef(NonNull::new_unchecked(this)))
@@ -427,42 +425,42 @@ impl Drop for UprobeRef {
             return;
         }
         // The last reference may be put by a timer, where nothing may sleep.
-        // SAFETY: nobody can get a reference any more, and who asks for a removal has one, so the
-        // work is not queued.
-        unsafe { self.call_later(erase_and_free, 0) };
+        // SAFETY: nobody can get a reference any more, so it is pushed once.
+        unsafe { GRAVEYARD.defer(self.grave.get()) };
     }
 }
 
-/// Takes a uprobe without references out of the index and frees it after the grace periods.
-unsafe extern "C" fn erase_and_free(work: *mut bindings::work_struct) {
-    // SAFETY: called by `call_later`; nobody else frees the uprobe.
-    let uprobe = unsafe { &*Uprobe::of_work(work) };
-    {
-        let writer = IndexWriter::lock();
+/// Uprobes without references, on their way to be freed.
+static GRAVEYARD: Deferrer = Deferrer::new();
+
+/// Takes uprobes without references out of the index, and frees them after the grace periods.
+unsafe extern "C" fn bury(_work: *mut bindings::work_struct) {
+    let dead = GRAVEYARD.take();
+    for node in dead.peek() {
+        // SAFETY: pushed by `drop`; freed below.
+        let uprobe = unsafe { &*of_grave(node) };
         // It may have been retired, or a new uprobe for the same place have taken its place.
-        // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
-        unsafe { INDEX.erase(NonNull::from(&uprobe.node), &writer) };
+        uprobe.erase();
     }
-    // SAFETY: the head is used for nothing else; sections that may have found the uprobe end
-    // before the callback runs.
-    unsafe { c::uprobes_call_rcu_tasks_trace(uprobe.rcu.get(), Some(free_after_trace)) };
+    // In the order of the ways to a uprobe.
+    sync::synchronize_tasks_trace();
+    // SAFETY: FFI calls in process context.
+    unsafe {
+        bindings::synchronize_srcu(lease_srcu());
+        bindings::synchronize_rcu();
+    }
+    for node in dead {
+        // SAFETY: allocated by `UprobeRef::alloc`; after the grace periods nobody can reach it.
+        drop(unsafe { KBox::from_raw(of_grave(node).cast::<MaybeUninit<Uprobe>>()) });
+    }
 }
 
-unsafe extern "C" fn free_after_trace(rcu: *mut bindings::callback_head) {
-    // SAFETY: the same head once more; leases end before the next callback runs.
-    unsafe { bindings::call_srcu(lease_srcu(), rcu, Some(free_after_srcu)) };
-}
-
-unsafe extern "C" fn free_after_srcu(rcu: *mut bindings::callback_head) {
-    // SAFETY: the same head once more; timers that look at a lease end before the next callback
-    // runs.
-    unsafe { c::uprobes_call_rcu(rcu, Some(free_now)) };
-}
-
-unsafe extern "C" fn free_now(rcu: *mut bindings::callback_head) {
-    let head = rcu.cast::<UnsafeCell<bindings::callback_head>>();
-    // SAFETY: the head is a member of a `Uprobe` from `UprobeRef::alloc`.
-    let this = unsafe { kernel::container_of!(head, Uprobe, rcu) };
-    // SAFETY: as above; after the grace periods nobody can reach it.
-    drop(unsafe { KBox::from_raw(this.cast::<MaybeUninit<Uprobe>>()) });
+/// The uprobe that is buried in `node`.
+///
+/// # Safety
+///
+/// `node` was pushed by the drop of a [`UprobeRef`].
+unsafe fn of_grave(node: *mut Grave) -> *mut Uprobe {
+    // SAFETY: by contract, the node is a member of a uprobe.
+    unsafe { kernel::container_of!(node.cast::<UnsafeCell<Grave>>(), Uprobe, grave) }
 }

@@ -281,6 +281,21 @@ pub(crate) fn nothing_panics_or_is_left_half_done<B: Backend>() {
     }
 }
 
+/// See the tests that [`suite`] makes.
+pub(crate) fn what_follows_matters_only_if_looked_at<B: Backend>() {
+    let mut random = Random::new();
+    for _ in 0..cases(100_000) {
+        let mut code = any_code::<B>(&mut random);
+        let bitness = B::BITNESS[random.below(B::BITNESS.len())];
+        let Ok(analysis) = B::A::analyze(&code, bitness) else {
+            continue;
+        };
+        code[usize::from(analysis.len)..].fill_with(|| random.word() as u8);
+        let same = B::A::analyze(&code, bitness) == Ok(analysis);
+        assert!(same || B::A::LOOKS_AHEAD, "{code:02x?}");
+    }
+}
+
 /// Makes the tests of a [`Backend`].
 macro_rules! suite {
     ($backend:ty: $($name:ident),* $(,)?) => {
@@ -301,6 +316,7 @@ macro_rules! suite {
             refused_stays_refused,
             the_breakpoint_is_recognised,
             nothing_panics_or_is_left_half_done,
+            what_follows_matters_only_if_looked_at,
         }
     };
 }

@@ -47,6 +47,7 @@ pub struct X86_64<D>(PhantomData<D>);
 impl<D: Decode> Arch for X86_64<D> {
     const SWBP: &'static [u8] = &[0xcc];
     const INSN_ALIGN: u64 = 1;
+    const LOOKS_AHEAD: bool = false;
     const XOL_SLOT_BYTES: usize = 128;
 
     type Regs = PtRegs;

@@ -216,6 +216,9 @@ pub trait Arch: Sized + 'static {
     const TRAP_BYTES: usize = Self::SWBP.len();
     /// Every instruction starts at a multiple of this many bytes.
     const INSN_ALIGN: u64;
+    /// Whether the verdict on an instruction depends on those that follow, as it does where they
+    /// tell that it is part of an exclusive sequence.
+    const LOOKS_AHEAD: bool = true;
     /// Bytes between two XOL slots; a power of two.
     const XOL_SLOT_BYTES: usize;
 
