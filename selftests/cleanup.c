@@ -162,7 +162,9 @@ static int no_hit_after_detach(const void *arg)
 		close(link);
 		n = c.values[BV_COUNT];
 		usleep(5000);
-		CHECK_EQ(c.values[BV_COUNT], n, "hits after the close of the link");
+		/* The hit that was under way may be counted late. */
+		CHECK(c.values[BV_COUNT] - n <= 1, "%lld hits after the close of the link",
+		      (long long)(c.values[BV_COUNT] - n));
 		perf_detach_all(&all);
 	}
 	kill(pid, SIGKILL);

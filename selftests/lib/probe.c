@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -250,7 +251,7 @@ void bpf_counter_load(struct bpf_counter *c, const struct bpf_what *what)
 	p[n++] = INSN(BPF_ALU64 | BPF_MOV | BPF_K, 0, 0, 0, what->retval);
 	p[n++] = INSN(BPF_JMP | BPF_EXIT, 0, 0, 0, 0);
 	c->prog = bpf_prog_load_raw(p, n, what->flags & BP_SESSION ? BPF_TRACE_UPROBE_SESSION :
-						BPF_TRACE_UPROBE_MULTI);
+					  what->flags & BP_EVENT ? 0 : BPF_TRACE_UPROBE_MULTI);
 	MUST(c->prog);
 }
 
@@ -259,6 +260,11 @@ void bpf_counter_free(struct bpf_counter *c)
 	munmap((void *)c->values, 4096);
 	close(c->prog);
 	close(c->map);
+}
+
+void perf_set_prog(int fd, const struct bpf_counter *c)
+{
+	MUST(ioctl(fd, PERF_EVENT_IOC_SET_BPF, c->prog));
 }
 
 int multi_attach(const struct bpf_counter *c, const struct multi *m)

@@ -61,6 +61,7 @@ struct bpf_insn;
 #define BP_SESSION	0x10	/* load as session program */
 #define BP_SET_REG	0x20	/* write set_val to the register at set_off */
 #define BP_LAST_COOKIE	0x40	/* values[BV_LAST] = bpf_get_attach_cookie() */
+#define BP_EVENT	0x80	/* load for perf events */
 
 enum { BV_COUNT, BV_COOKIE, BV_ENTRY, BV_RETURN, BV_LAST, BV_REGS = 8, BV_MAX = 64 };
 
@@ -80,6 +81,8 @@ struct bpf_what {
 /* Loads a program that counts hits in values[BV_COUNT]; ends the test on error. */
 void bpf_counter_load(struct bpf_counter *c, const struct bpf_what *what);
 void bpf_counter_free(struct bpf_counter *c);
+/* Runs the program on each hit of a perf event. Ends the test on error. */
+void perf_set_prog(int fd, const struct bpf_counter *c);
 
 #define MULTI_RETURN	0x1
 
