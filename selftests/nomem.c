@@ -8,6 +8,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,28 @@ static bool disarm(void)
 	return atoi(buf) == 0;
 }
 
+/* Another process that has the same mappings, and its memory. */
+static pid_t start_other(int *mem)
+{
+	char path[64];
+	pid_t pid = MUST(fork());
+
+	if (!pid)
+		for (;;)
+			pause();
+	snprintf(path, sizeof(path), "/proc/%d/mem", pid);
+	*mem = MUST(open(path, O_RDONLY));
+	return pid;
+}
+
+static long read_other(int mem, const volatile void *addr, int size)
+{
+	long value = 0;
+
+	CHECK_EQ(pread(mem, &value, size, (unsigned long)addr), size, "the other's memory");
+	return value;
+}
+
 static int attach_multi(const void *arg)
 {
 	unsigned long offs[] = { FN(0), FN(1), FN(2) }, sems[] = { SEM(0), SEM(1), 0 };
@@ -71,13 +94,15 @@ static int attach_multi(const void *arg)
 	char *text = map_text(path);
 	volatile short *sem = map_sems(path);
 	struct bpf_counter c;
-	int n, link, refused = 0;
+	int n, i, link, other, refused = 0;
 	bool failed = true;
+	pid_t pid;
 
 	if (!prepare())
 		return skip("no fault injection in this kernel");
 	m.path = path;
 	bpf_counter_load(&c, NULL);
+	pid = start_other(&other);
 	for (n = 1; n < MAX_NTH && failed; n++) {
 		uint64_t before = c.values[BV_COUNT];
 
@@ -94,13 +119,21 @@ static int attach_multi(const void *arg)
 			call_fn(text, 0, 5);
 			CHECK_EQ(c.values[BV_COUNT], before, "allocation %d: hits when refused", n);
 		}
-		CHECK_EQ(text[FN(0)], ARCH_FN_SIMULATED[0], "allocation %d: text", n);
-		CHECK_EQ(text[FN(2)], ARCH_FN_SIMULATED[0], "allocation %d: text of the last", n);
-		CHECK_EQ(sem[0], 0, "allocation %d: semaphore", n);
-		CHECK_EQ(sem[1], 0, "allocation %d: semaphore", n);
+		for (i = 0; i < 3; i++) {
+			CHECK_EQ(text[FN(i)], ARCH_FN_SIMULATED[0], "allocation %d: text %d", n, i);
+			CHECK_EQ((char)read_other(other, text + FN(i), 1), ARCH_FN_SIMULATED[0],
+				 "allocation %d: the other's text %d", n, i);
+		}
+		for (i = 0; i < 2; i++) {
+			CHECK_EQ(sem[i], 0, "allocation %d: semaphore %d", n, i);
+			CHECK_EQ(read_other(other, sem + i, 2), 0,
+				 "allocation %d: the other's semaphore %d", n, i);
+		}
 	}
 	CHECK(refused > 3, "only %d allocations were refused", refused);
 	CHECK(n < MAX_NTH, "no end of allocations");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
 	return PASS;
 }
 

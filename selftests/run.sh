@@ -77,7 +77,7 @@ leaks=/sys/kernel/debug/kmemleak
 
 programs=
 for f in counts retprobe insn consumers mapping semaphore debugger seccomp ia32 \
-	 syscalls errnos callchain signals cleanup tracefs.sh ftrace.sh nomem races \
+	 syscalls errnos callchain signals cleanup tracefs.sh ftrace.sh nomem many races \
 	 semaphore_faults; do
 	[ -x "./$f" ] || continue
 	[ -n "$("./$f" --list)" ] && programs="$programs $f"

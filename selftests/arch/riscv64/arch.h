@@ -92,6 +92,9 @@ struct cpu_regs {
 	S("uretprobe-nop", "nop", MULTI_RETURN)				\
 	S("uretprobe-ret", "ret", MULTI_RETURN)
 
+/* How far behind the entry of a kernel function a kprobe is none of ftrace's. */
+#define ARCH_ENTRY_BYTES	0
+
 /* A clock of all CPUs, in units of its own. The kernel may have none finer than its tick. */
 static inline uint64_t arch_clock(void)
 {

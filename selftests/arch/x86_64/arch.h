@@ -105,6 +105,9 @@ struct cpu_regs {
 	[R12] = 3, [R13] = 2, [R14] = 1, [R15] = 0 }
 #define ARCH_PT_REGS_FLAGS	(18 * 8)
 
+/* How far behind the entry of a kernel function a kprobe is none of ftrace's. */
+#define ARCH_ENTRY_BYTES	5
+
 /* A clock of all CPUs, in units of its own. The kernel may have none finer than its tick. */
 static inline uint64_t arch_clock(void)
 {
