@@ -2,14 +2,16 @@
 
 //! `bench`: what a hit costs, on C and Rust kernels of the same configuration.
 //!
-//! Two guest programs measure, and print a line of JSON for each kind of site:
+//! Three guest programs measure, and print a line of JSON for each kind of site or work:
 //!
 //! - `bench/bench-hit --all`, on one CPU whose clock counts instructions:
 //!   `{"site": "nop", "ns_per_hit": 1200.0}`. It runs each site twice, with different
 //!   numbers of iterations, with and without a probe, so that only the hit remains.
 //! - `bench/bench-threads --all`, on two CPUs against the wall clock:
 //!   `{"site": "nop", "threads": 2, "ratio": 1.95}`, the throughput of that many threads
-//!   over that of one.
+//!   over that of one;
+//! - `bench/bench-attach --all`, likewise:
+//!   `{"work": "uprobe_events: disable", "count": 256, "ms": 12.3}`, the time of that many.
 
 use crate::{
     arch::Arch,
@@ -24,6 +26,7 @@ use crate::{
 use anyhow::{bail, ensure, Context, Result};
 use serde::{de::DeserializeOwned, Deserialize, Serialize};
 use std::{
+    fmt,
     path::Path,
     process::ExitCode,
     time::Duration, //
@@ -64,6 +67,64 @@ struct Hit {
     ns_per_hit: f64,
 }
 
+/// What an attachment or detachment may take.
+fn attach_goal(work: &str) -> Option<Goal> {
+    match work {
+        "perf uprobe: close"
+        | "perf uprobe with BPF: close"
+        | "perf kprobe: close"
+        | "perf kretprobe: close" => Some(Goal::Milliseconds(100.0)),
+        "uprobe_events: disable" | "kprobe_events: disable" | "kprobe_events: remove" => {
+            Some(Goal::Milliseconds(50.0))
+        }
+        "uprobe_multi: attach" | "uprobe_multi: detach" => Some(Goal::AtMost(0.2)),
+        "uprobe_multi in 100 processes: attach" | "uprobe_multi in 100 processes: detach" => {
+            Some(Goal::AtMost(0.1))
+        }
+        "1000 probes mapped: exec and exit" => Some(Goal::AtMost(1.0 / 3.0)),
+        _ => None,
+    }
+}
+
+/// What a figure is to be.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Goal {
+    /// Highest ratio of Rust's figure to C's.
+    AtMost(f64),
+    /// Lowest figure of Rust.
+    AtLeast(f64),
+    /// Highest figure of Rust, in milliseconds.
+    Milliseconds(f64),
+}
+
+impl Goal {
+    fn is_met(self, c: f64, rust: f64) -> bool {
+        match self {
+            Self::AtMost(ratio) => rust <= ratio * c,
+            Self::AtLeast(figure) => rust >= figure,
+            Self::Milliseconds(limit) => rust <= limit,
+        }
+    }
+}
+
+impl fmt::Display for Goal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AtMost(ratio) => write!(f, "at most {ratio:.2}"),
+            Self::AtLeast(figure) => write!(f, "at least {figure:.2}"),
+            Self::Milliseconds(limit) => write!(f, "at most {limit:.0} ms"),
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Attach {
+    work: String,
+    count: u32,
+    ms: f64,
+}
+
 #[derive(Deserialize)]
 struct Threads {
     site: String,
@@ -71,15 +132,30 @@ struct Threads {
     ratio: f64,
 }
 
-/// What came out for a site; also the form of `--json`.
+/// What came out for a site or a work; also the form of `--json`.
 #[derive(Serialize)]
 struct Row {
-    site: String,
+    name: String,
     c: f64,
     rust: f64,
     ratio: f64,
-    goal: Option<f64>,
+    goal: Option<Goal>,
     met: Option<bool>,
+}
+
+impl Row {
+    /// Compares; a figure that cannot be trusted is not judged.
+    fn new(name: String, c: f64, rust: f64, goal: Option<Goal>, trusted: bool) -> Self {
+        let met = goal.filter(|_| trusted).map(|goal| goal.is_met(c, rust));
+        Self {
+            name,
+            c,
+            rust,
+            ratio: rust / c,
+            goal,
+            met,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -89,6 +165,8 @@ struct Figures {
     instructions: Vec<Row>,
     /// Throughput of two threads over that of one.
     threads: Vec<Row>,
+    /// Milliseconds of attaching and detaching many probes.
+    attach: Vec<Row>,
 }
 
 /// Measures, prints tables, and fails if a goal is missed.
@@ -98,7 +176,7 @@ pub(crate) fn run(ctx: &Ctx, args: &BenchArgs) -> Result<ExitCode> {
     let busy = load().is_some_and(|load| load > QUIET_LOAD);
     if busy {
         ctx.ui
-            .note("the machine is busy: throughput is shown, but not judged");
+            .note("the machine is busy: what the clock measures is shown, but not judged");
     }
     let hits = |implementation| -> Result<Vec<Hit>> {
         measure(ctx, args.arch, implementation, &out, "bench-hit", true)
@@ -106,20 +184,21 @@ pub(crate) fn run(ctx: &Ctx, args: &BenchArgs) -> Result<ExitCode> {
     let threads = |implementation| -> Result<Vec<Threads>> {
         measure(ctx, args.arch, implementation, &out, "bench-threads", false)
     };
+    let attach = |implementation| -> Result<Vec<Attach>> {
+        measure(ctx, args.arch, implementation, &out, "bench-attach", false)
+    };
     let figures = Figures {
         arch: args.arch.name(),
         instructions: compare_hits(args.arch, &hits(Impl::C)?, &hits(Impl::Rust)?)?,
         threads: compare_threads(&threads(Impl::C)?, &threads(Impl::Rust)?, busy)?,
+        attach: compare_attach(&attach(Impl::C)?, &attach(Impl::Rust)?, busy)?,
     };
 
-    table("instructions a hit", &figures.instructions, 0, "at most");
+    table("instructions a hit", &figures.instructions, 0);
     println!();
-    table(
-        "throughput of 2 threads over 1",
-        &figures.threads,
-        2,
-        "at least",
-    );
+    table("throughput of 2 threads over 1", &figures.threads, 2);
+    println!();
+    table("milliseconds", &figures.attach, 1);
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&figures).context("cannot write JSON")?;
         // Relative to where we were called, as any other argument.
@@ -128,8 +207,9 @@ pub(crate) fn run(ctx: &Ctx, args: &BenchArgs) -> Result<ExitCode> {
     }
     let rows = figures.instructions.iter().chain(&figures.threads);
     let missed: Vec<_> = rows
+        .chain(&figures.attach)
         .filter(|row| row.met == Some(false))
-        .map(|row| &*row.site)
+        .map(|row| &*row.name)
         .collect();
     if missed.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -194,16 +274,8 @@ fn compare_hits(arch: Arch, c: &[Hit], rust: &[Hit]) -> Result<Vec<Row>> {
                 .find(|other| other.site == hit.site)
                 .with_context(|| format!("the C kernel was not measured on {}", hit.site))?;
             let (c, rust) = (of_c.ns_per_hit / NS_PER_INSN, hit.ns_per_hit / NS_PER_INSN);
-            let ratio = rust / c;
-            let goal = goal(arch, &hit.site);
-            Ok(Row {
-                site: hit.site.clone(),
-                c,
-                rust,
-                ratio,
-                goal,
-                met: goal.map(|goal| ratio <= goal),
-            })
+            let goal = goal(arch, &hit.site).map(Goal::AtMost);
+            Ok(Row::new(hit.site.clone(), c, rust, goal, true))
         })
         .collect()
 }
@@ -215,31 +287,44 @@ fn compare_threads(c: &[Threads], rust: &[Threads], busy: bool) -> Result<Vec<Ro
                 .iter()
                 .find(|other| other.site == run.site && other.threads == run.threads)
                 .with_context(|| format!("the C kernel was not measured on {}", run.site))?;
-            Ok(Row {
-                site: run.site.clone(),
-                c: of_c.ratio,
-                rust: run.ratio,
-                ratio: run.ratio / of_c.ratio,
-                goal: Some(THREADS_GOAL),
-                met: (!busy).then_some(run.ratio >= THREADS_GOAL),
-            })
+            let goal = Some(Goal::AtLeast(THREADS_GOAL));
+            Ok(Row::new(
+                run.site.clone(),
+                of_c.ratio,
+                run.ratio,
+                goal,
+                !busy,
+            ))
         })
         .collect()
 }
 
-fn table(title: &str, rows: &[Row], digits: usize, bound: &str) {
-    println!("{title:32} {:>8} {:>8} {:>7}  goal", "C", "Rust", "ratio");
+fn compare_attach(c: &[Attach], rust: &[Attach], busy: bool) -> Result<Vec<Row>> {
+    rust.iter()
+        .map(|run| {
+            let of_c = c
+                .iter()
+                .find(|other| other.work == run.work && other.count == run.count)
+                .with_context(|| format!("the C kernel was not measured on {}", run.work))?;
+            let name = format!("{} {}", run.work, run.count);
+            let goal = attach_goal(&run.work);
+            Ok(Row::new(name, of_c.ms, run.ms, goal, !busy))
+        })
+        .collect()
+}
+
+fn table(title: &str, rows: &[Row], digits: usize) {
+    println!("{title:42} {:>9} {:>8} {:>7}  goal", "C", "Rust", "ratio");
     for row in rows {
-        let goal = match (row.goal, row.met) {
-            (Some(goal), met) => {
-                let missed = if met == Some(false) { "  MISSED" } else { "" };
-                format!("{bound} {goal:.2}{missed}")
-            }
-            _ => "-".to_owned(),
+        let goal = row.goal.map_or("-".to_owned(), |goal| goal.to_string());
+        let missed = if row.met == Some(false) {
+            "  MISSED"
+        } else {
+            ""
         };
         println!(
-            "{:32} {:8.digits$} {:8.digits$} {:7.2}  {goal}",
-            row.site, row.c, row.rust, row.ratio
+            "{:42} {:9.digits$} {:8.digits$} {:7.2}  {goal}{missed}",
+            row.name, row.c, row.rust, row.ratio
         );
     }
 }
@@ -266,6 +351,21 @@ mod tests {
         let (c, rust) = (parse(&line("0.9"))?, parse(&line("1.8"))?);
         assert_eq!(compare_threads(&c, &rust, false)?[0].met, Some(false));
         assert_eq!(compare_threads(&c, &rust, true)?[0].met, None);
+        Ok(())
+    }
+
+    #[test]
+    fn work_is_judged_by_the_clock_or_beside_c() -> Result<()> {
+        let line = |work, ms| format!("{{\"work\":\"{work}\",\"count\":256,\"ms\":{ms}}}");
+        let judge = |work, c, rust| -> Result<Option<bool>> {
+            let (c, rust) = (parse(&line(work, c))?, parse(&line(work, rust))?);
+            Ok(compare_attach(&c, &rust, false)?[0].met)
+        };
+        assert_eq!(judge("perf kprobe: close", 26000, 99)?, Some(true));
+        assert_eq!(judge("perf kprobe: close", 26000, 101)?, Some(false));
+        assert_eq!(judge("uprobe_multi: attach", 100, 20)?, Some(true));
+        assert_eq!(judge("uprobe_multi: attach", 100, 21)?, Some(false));
+        assert_eq!(judge("uprobe_events: remove", 1, 2)?, None);
         Ok(())
     }
 }
