@@ -6,11 +6,12 @@
  * known to count.
  *
  * The first event of a task switches hooks in the scheduler on, which changes the
- * kernel's text, and the last one switches them off. QEMU 7.2 can overlook a store
- * to an instruction that another virtual CPU is translating: then the hook that
- * resumes a task's events stays off, and an event counts until its task is switched
- * out for the first time, with probes or without. Seen on arm64, about once in sixty
- * boots. So the hooks are switched on once and stay on.
+ * kernel's text, and the last one switches them off. On arm64, about once in sixty
+ * boots, an event counted only until its task was switched out, while BPF programs
+ * on the same uprobes saw all hits: as if the hook that resumes events were off.
+ * QEMU 7.2 can overlook a store to an instruction that another virtual CPU is
+ * translating, which would explain it. So the hooks are switched on once, seen to
+ * work, and stay on.
  */
 #include <errno.h>
 #include <fcntl.h>
