@@ -483,18 +483,20 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
     // SAFETY: by contract; `Regs` is laid out as `pt_regs` (see `layout`).
     let regs = unsafe { &mut *regs.cast::<Regs>() };
 
-    let mut utask = task::current();
-    if let Some(utask) = &mut utask {
+    if let Some(utask) = task::current() {
         match utask.stepping.progress {
             Progress::Idle | Progress::Stepping => (),
             Progress::Trapped => return finish_step(utask, StepEnd::Trapped, regs),
             Progress::Aborted => return finish_step(utask, StepEnd::Aborted, regs),
         }
     }
-    handle_breakpoint(regs, utask);
+    handle_breakpoint(regs);
 }
 
-/// Handles a breakpoint trap of the current task, whose state is `utask`.
+/// Handles a breakpoint trap of the current task.
+///
+/// The task's state is no argument: a system call that is made here may free it, and what an
+/// argument refers to must live as long as the call.
 ///
 /// # Context
 ///
@@ -502,7 +504,8 @@ pub(crate) unsafe extern "C" fn uprobe_notify_resume(regs: *mut bindings::pt_reg
 /// held. May sleep.
 #[cfg_attr(CONFIG_X86_64, inline(always))] // Elsewhere traps lead here in two ways.
 #[cfg_attr(not(CONFIG_X86_64), inline(never))]
-fn handle_breakpoint(regs: &mut Regs, mut utask: Option<&mut Utask>) {
+fn handle_breakpoint(regs: &mut Regs) {
+    let mut utask = task::current();
     abandon_step(&mut utask);
     let rcu = TasksTrace::enter();
     let mm = current_mm();
@@ -517,7 +520,6 @@ fn handle_breakpoint(regs: &mut Regs, mut utask: Option<&mut Utask>) {
     });
     drop(rcu);
     if after == AfterHit::SystemCall {
-        // It may free the task's state, of which nobody has a reference any more.
         isa::system_call(regs);
     }
 }
@@ -558,7 +560,7 @@ pub(crate) fn on_trap() -> bool {
 pub(crate) fn on_sleepable_trap(regs: &mut Regs) -> bool {
     let ours = may_be_ours();
     if ours {
-        handle_breakpoint(regs, task::current());
+        handle_breakpoint(regs);
     }
     ours
 }

@@ -64,6 +64,12 @@ impl Entry {
         }
     }
 
+    /// The consumer. An entry that only removes breakpoints has none.
+    fn consumer(&self) -> &CConsumer {
+        // SAFETY: registered, and the lock of the file keeps it so; asked for installations only.
+        unsafe { CConsumer::from_raw(self.consumer) }
+    }
+
     /// Notes an error, if it is the first.
     fn fail(&self, err: Errno) {
         self.result.set(self.result.get().and(Err(err)));
@@ -90,43 +96,19 @@ impl Change {
     /// Whether it concerns `entry` in `mm`.
     fn is_due(self, entry: &Entry, mm: *mut bindings::mm_struct) -> bool {
         match self {
-            // SAFETY: registered, and the lock of the file keeps it so.
-            Change::Install => {
-                entry.result.get().is_ok()
-                    && unsafe { CConsumer::from_raw(entry.consumer) }.wants(mm)
-            }
+            Change::Install => entry.result.get().is_ok() && entry.consumer().wants(mm),
             Change::Remove => !entry.uprobe.consumers.any_wants(mm),
         }
     }
 
-    /// Which of `entries` it concerns, before it has been carried out anywhere.
-    fn whom(self, entries: &[Entry]) -> Whom {
-        let is_for_all = entries.iter().all(|entry| match self {
-            // SAFETY: registered, and the lock of the file keeps it so.
-            Change::Install => {
-                !unsafe { CConsumer::from_raw(entry.consumer) }.is_choosy()
-                    && entry.result.get().is_ok()
-            }
+    /// Whether it concerns `entry` in all processes, before it has been carried out anywhere.
+    fn is_due_everywhere(self, entry: &Entry) -> bool {
+        match self {
+            Change::Install => entry.result.get().is_ok() && !entry.consumer().is_choosy(),
             // No consumer comes while the file is locked.
             Change::Remove => entry.uprobe.consumers.is_empty(),
-        });
-        if is_for_all {
-            Whom::All
-        } else {
-            Whom::Some
         }
     }
-}
-
-/// Which entries of a page a change concerns in a process.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Whom {
-    /// All, in any process.
-    All,
-    /// The same, and the sites know it already.
-    AllAsBefore,
-    /// Those that say so when they are asked.
-    Some,
 }
 
 /// Finds every mapping of `offsets` of the file that `change` concerns.
@@ -224,9 +206,10 @@ fn for_each_place(entries: &[Entry], file: &FileGuard<'_>, change: Change) {
             page.iter().for_each(|entry| entry.fail(err));
             continue;
         }
-        let mut whom = change.whom(page);
+        let mut ask = !page.iter().all(|entry| change.is_due_everywhere(entry));
+        sites.want_all();
         for place in &places {
-            at_place(place, file.inode(), page, change, &mut whom, &mut sites);
+            at_place(place, file.inode(), page, change, &mut ask, &mut sites);
         }
     }
 }
@@ -247,27 +230,20 @@ fn most_in_a_page(entries: &[Entry]) -> usize {
 }
 
 /// Carries `change` out for one page of the file, whose entries and sites are given, in the mappings
-/// that are at `place` now.
+/// that are at `place` now. Unless it must `ask` the entries, all of them are due.
 fn at_place(
     place: &Place,
     inode: *mut bindings::inode,
     page: &[Entry],
     change: Change,
-    whom: &mut Whom,
+    ask: &mut bool,
     sites: &mut Sites<'_>,
 ) {
     let mm = place.mm.0;
-    match whom {
-        Whom::All => sites.want_all(),
-        Whom::AllAsBefore => (),
-        Whom::Some => {
-            for (same, site) in places_of(page).zip(sites.iter_mut()) {
-                site.want(same.iter().any(|entry| change.is_due(entry, mm.as_ptr())));
-            }
+    if *ask {
+        for (same, site) in places_of(page).zip(sites.iter_mut()) {
+            site.want(same.iter().any(|entry| change.is_due(entry, mm.as_ptr())));
         }
-    }
-    if *whom == Whom::All {
-        *whom = Whom::AllAsBefore;
     }
     if change == Change::Remove && !mm::has_uprobes(mm.as_ptr()) || !sites.are_wanted() {
         return;
@@ -296,7 +272,7 @@ fn at_place(
                     same.iter().for_each(|entry| entry.fail(err));
                 }
             }
-            *whom = Whom::Some;
+            *ask = true;
         }
     }
 }
