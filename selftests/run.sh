@@ -108,8 +108,10 @@ result $? "implementation is the one expected"
 
 before=$(splats)
 for prog in $programs; do
+	start=$(date +%s)
 	"./$prog"
 	result $? "$prog"
+	echo "# $prog took $(($(date +%s) - start)) s"
 done
 
 # kmemleak wants a second look and some seconds before it believes in a leak.
