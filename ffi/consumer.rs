@@ -143,7 +143,17 @@ impl ConsumerList {
         _lock: &WriteGuard<'_>,
         consumer: *mut bindings::uprobe_consumer,
     ) {
-        // SAFETY: nobody else knows the consumer yet; the list is locked for changes.
+        // SAFETY: by contract; the list is locked for changes.
+        unsafe { self.add_to_new(consumer) };
+    }
+
+    /// As [`ConsumerList::add`], for a list that nobody else knows yet.
+    ///
+    /// # Safety
+    ///
+    /// As there, and nobody else changes the list meanwhile.
+    pub(crate) unsafe fn add_to_new(&self, consumer: *mut bindings::uprobe_consumer) {
+        // SAFETY: nobody else knows the consumer yet; the list is not changed meanwhile.
         unsafe {
             (*consumer).id = LAST_ID.fetch_add(1, Full).wrapping_add(1);
             c::uprobes_list_add_rcu(&raw mut (*consumer).cons_node, self.head.get());

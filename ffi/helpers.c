@@ -22,6 +22,8 @@
 #include <linux/shmem_fs.h>
 #include <linux/srcu.h>
 #include <linux/rcupdate_trace.h>
+#include <linux/slab.h>
+#include <linux/smp.h>
 #include <linux/swap.h>
 #include <linux/task_work.h>
 #include <linux/timer.h>
@@ -38,6 +40,34 @@
 #define __rust_helper __always_inline
 #endif
 
+/* Memory. */
+
+__rust_helper struct kmem_cache *rust_helper_uprobes_cache_create(const char *name,
+								  unsigned int size)
+{
+	return kmem_cache_create(name, size, 0, SLAB_HWCACHE_ALIGN | SLAB_PANIC, NULL);
+}
+
+__rust_helper bool rust_helper_uprobes_cache_alloc_bulk(struct kmem_cache *cache, size_t count,
+							void **memory)
+{
+	return kmem_cache_alloc_bulk(cache, GFP_KERNEL, count, memory);
+}
+
+/* CPUs. */
+
+#ifdef CONFIG_X86
+__rust_helper void rust_helper_uprobes_on_cpus_of(struct mm_struct *mm, smp_call_func_t func)
+{
+	on_each_cpu_mask(mm_cpumask(mm), func, NULL, true);
+}
+
+__rust_helper bool rust_helper_uprobes_runs_elsewhere(struct mm_struct *mm)
+{
+	return cpumask_any_but(mm_cpumask(mm), smp_processor_id()) < nr_cpu_ids;
+}
+#endif
+
 /* Current task and its flags. */
 
 __rust_helper struct task_struct *rust_helper_uprobes_current(void)
@@ -48,6 +78,11 @@ __rust_helper struct task_struct *rust_helper_uprobes_current(void)
 __rust_helper struct mm_struct *rust_helper_uprobes_task_mm(struct task_struct *t)
 {
 	return t->mm;
+}
+
+__rust_helper int rust_helper_uprobes_mm_users(struct mm_struct *mm)
+{
+	return atomic_read(&mm->mm_users);
 }
 
 __rust_helper struct uprobe_task *rust_helper_uprobes_utask(struct task_struct *t)

@@ -27,7 +27,7 @@ mod tests {
     use crate::isa::{self, Isa};
     use crate::register;
     use crate::sync::TasksTrace;
-    use crate::uprobe::{self, UprobeRef};
+    use crate::uprobe::{self, Supply, UprobeRef};
 
     /// An inode that nobody has; the index never looks into it.
     fn inode(n: usize) -> *mut bindings::inode {
@@ -39,8 +39,19 @@ mod tests {
         offset: u64,
         ref_ctr_offset: u64,
     ) -> Result<UprobeRef, Errno> {
+        struct One(UprobeRef);
+
+        impl AsMut<UprobeRef> for One {
+            fn as_mut(&mut self) -> &mut UprobeRef {
+                &mut self.0
+            }
+        }
+
+        let mut one = [One(Supply::new(1).make(inode, offset, ref_ctr_offset)?)];
         let file = FileLock::of(inode).write(inode);
-        UprobeRef::find_or_insert(&file, offset, ref_ctr_offset)
+        uprobe::insert_all(&file, &mut one, |_, _| ());
+        let [One(uprobe)] = one;
+        Ok(uprobe)
     }
 
     /// A file of two pages that nobody maps.

@@ -115,10 +115,9 @@ impl Vma<'_> {
             .wrapping_add(vaddr.wrapping_sub(self.start()))
     }
 
-    /// Address of the byte at `offset` of the file, which is mapped here.
-    fn vaddr_at(&self, offset: u64) -> u64 {
-        self.start()
-            .wrapping_add(offset.wrapping_sub(self.start_offset()))
+    /// Address that the first byte of the file would have if it were mapped here too.
+    fn origin(&self) -> u64 {
+        self.start().wrapping_sub(self.start_offset())
     }
 
     /// Address of the byte at `offset` of the file, if it is mapped here.
@@ -321,7 +320,7 @@ pub(crate) struct Site<'u> {
     edit: Edit<'u>,
     /// Why nothing came of it.
     error: Option<Errno>,
-    /// Whether a change is to be made in the process.
+    /// Whether a change is wanted in the process, be it possible or not.
     wanted: bool,
     /// Whether the edit is what it is in any process without a debugger.
     is_prepared: bool,
@@ -336,26 +335,22 @@ impl<'u> AsMut<Edit<'u>> for Site<'u> {
 }
 
 impl<'u> Site<'u> {
-    /// The place of `uprobe`, in no process yet.
+    /// The place of `uprobe`, in no process yet. A change is wanted.
     pub(crate) fn of(uprobe: &'u Uprobe) -> Self {
         Self {
             uprobe,
             edit: Edit::none(),
             error: None,
-            wanted: false,
+            wanted: true,
             is_prepared: false,
             counted: false,
         }
     }
 
-    /// Whether a change is to be made in the next process.
-    pub(crate) fn want(&mut self, wanted: bool) {
-        self.wanted = wanted;
-    }
-
-    /// Goes to `vma`, in which the place is mapped.
-    fn aim(&mut self, vma: &Vma<'_>) {
-        self.edit.vaddr = vma.vaddr_at(self.uprobe.offset());
+    /// Goes to the process that has offset 0 of the file at `origin`.
+    #[inline]
+    fn aim(&mut self, origin: u64) {
+        self.edit.vaddr = origin.wrapping_add(self.uprobe.offset());
         self.edit.wanted = self.wanted;
         self.edit.outcome = Outcome::Due;
         self.error = None;
@@ -385,12 +380,19 @@ impl<'u> Site<'u> {
     ) -> Result<(), Errno> {
         let uprobe = self.uprobe;
         if !self.is_prepared {
-            let code = uprobe.code_or_make(|| file.read_code(uprobe.offset(), analyst))?;
+            let code = uprobe.code_or_make(|| {
+                let mut bytes = [0; MAX_INSN_BYTES];
+                file.read_code(uprobe.offset(), &mut bytes)?;
+                let analysis = analyst.analyze(&bytes, isa::bitness_of_mm(file.vma.mm()))?;
+                Ok(Code { bytes, analysis })
+            })?;
             let swbp = Isa::swbp(&code.analysis.insn, self.edit.vaddr);
             self.edit.change(code, swbp);
             self.is_prepared = true;
         }
-        self.counted = state.semaphores.acquire(uprobe, file.vma.mm())?;
+        if uprobe.ref_ctr_offset() != 0 {
+            self.counted = state.semaphores.acquire(uprobe, file.vma.mm())?;
+        }
         Ok(())
     }
 
@@ -421,11 +423,11 @@ impl<'u> Site<'u> {
         };
         let mut edit = [Edit {
             insn: &trap,
-            insn_len: self.edit.len,
+            insn_len: self.edit.bytes.len() as u8,
             ..self.edit
         }];
         match text::write(vma, &mut edit, Purpose::Install, None) {
-            Ok(()) => {
+            Ok(_) => {
                 let [edit] = edit;
                 self.edit.outcome = match edit.outcome {
                     Outcome::Written => Outcome::AsWanted,
@@ -436,23 +438,38 @@ impl<'u> Site<'u> {
         }
     }
 
-    /// Gets ready what is to be where the breakpoint is. Answers whether that is another thing.
-    fn prepare_remove(&mut self, state: Option<&MmState>) -> bool {
-        let traps = state.filter(|state| !state.debugger.is_empty());
-        if self.is_prepared && traps.is_none() {
-            return true;
-        }
+    /// Gets ready what is to be where the breakpoint is.
+    fn prepare_remove(&mut self, vma: &Vma<'_>, state: Option<&MmState>) {
         let Some(code) = self.uprobe.code() else {
-            return false;
+            // Nobody has ever had it.
+            self.edit.outcome = Outcome::AsWanted;
+            self.edit.wanted = false;
+            return;
         };
-        // A debugger's breakpoint stays, be it the same instruction as ours or another one.
-        let debugger = traps.and_then(|state| state.debugger.bytes_at(self.edit.vaddr));
-        let left = debugger.as_ref().unwrap_or(&code.bytes);
         let swbp = Isa::swbp(&code.analysis.insn, self.edit.vaddr);
-        let left = left.get(..swbp.len()).unwrap_or_default();
-        self.edit.change(code, left);
-        self.is_prepared = debugger.is_none();
-        left != swbp
+        if !self.is_prepared {
+            let original = code.bytes.get(..swbp.len()).unwrap_or_default();
+            self.edit.change(code, original);
+            self.is_prepared = true;
+        }
+        if let Some(state) = state.filter(|state| !state.debugger.is_empty()) {
+            self.leave_to_debugger(vma, state, swbp);
+        }
+    }
+
+    /// A debugger's breakpoint stays, be it the same instruction as ours or another one.
+    #[cold]
+    fn leave_to_debugger(&mut self, vma: &Vma<'_>, state: &MmState, swbp: &[u8]) {
+        let Some(trap) = state.debugger.bytes_at(self.edit.vaddr) else {
+            return;
+        };
+        let bytes = trap.get(..swbp.len()).unwrap_or_default();
+        let mut edit = [Edit { bytes, ..self.edit }];
+        self.edit.wanted = false;
+        self.edit.outcome = Outcome::AsWanted;
+        if bytes != swbp {
+            self.error = text::write(vma, &mut edit, Purpose::Remove, None).err();
+        }
     }
 }
 
@@ -475,7 +492,7 @@ impl<'u> Sites<'u> {
         }
     }
 
-    /// Makes room for so many.
+    /// Makes room for so many more.
     ///
     /// # Errors
     ///
@@ -486,8 +503,8 @@ impl<'u> Sites<'u> {
             .map_err(|_| Errno::ENOMEM)
     }
 
-    /// Takes those of `uprobes` instead, which are in one page and ascending. With `memo`, pages are
-    /// looked at more than once.
+    /// Takes those of `uprobes` instead, which are in one page and ascending; a change is wanted at
+    /// each. With `memo`, the page of more than one process is looked at.
     ///
     /// # Errors
     ///
@@ -498,6 +515,9 @@ impl<'u> Sites<'u> {
         memo: bool,
     ) -> Result<(), Errno> {
         self.all.clear();
+        if self.all.capacity() == 0 {
+            self.reserve(16)?;
+        }
         for uprobe in uprobes {
             if let Err(PushError(site)) = self.all.push_within_capacity(Site::of(uprobe)) {
                 self.all.push(site, GFP_KERNEL).map_err(|_| Errno::ENOMEM)?;
@@ -514,24 +534,21 @@ impl<'u> Sites<'u> {
         Ok(())
     }
 
-    /// Wants a change at each of them.
-    pub(crate) fn want_all(&mut self) {
-        self.all.iter_mut().for_each(|site| site.want(true));
+    /// Whether a change is wanted in the next process, for each of them.
+    pub(crate) fn want(&mut self, wanted: impl Iterator<Item = bool>) {
+        for (site, wanted) in self.all.iter_mut().zip(wanted) {
+            site.wanted = wanted;
+        }
     }
 
     /// All of them.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Site<'u>> {
-        self.all.iter_mut()
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Site<'u>> {
+        self.all.iter()
     }
 
     /// Whether a change is to be made at any of them.
     pub(crate) fn are_wanted(&self) -> bool {
         self.wanted().next().is_some()
-    }
-
-    /// Whether something went wrong at any of them in the last process.
-    pub(crate) fn have_failed(&self) -> bool {
-        self.all.iter().any(|site| site.error.is_some())
     }
 
     /// Those that are or were wanted in a process.
@@ -548,84 +565,96 @@ impl<'u> Sites<'u> {
 
     /// Puts the breakpoints in that are wanted in `vma`, which maps the page, and tells each site
     /// what came of it: an error of the analysis of its instruction, of its semaphore, or of
-    /// [`text::write`].
+    /// [`text::write`]. Answers whether all of them were written.
     ///
     /// # Context
     ///
     /// The `mmap_lock` is held for writing. May sleep; takes the consumers' lock.
-    pub(crate) fn install(&mut self, vma: &Vma<'_>) {
+    pub(crate) fn install(&mut self, vma: &Vma<'_>) -> bool {
         if !self.are_wanted() {
-            return;
+            return true;
         }
         // SAFETY: the address space is in use: it is locked.
         let state = match unsafe { MmState::get_or_make(vma.mm()) } {
             Ok(state) => state,
             Err(err) => {
                 let wanted = self.all.iter_mut().filter(|site| site.wanted);
-                return wanted.for_each(|site| site.fail(err));
+                wanted.for_each(|site| site.fail(err));
+                return false;
             }
         };
         let mut file = FileReader::new(vma);
+        let origin = vma.origin();
+        let (mut all_wanted, mut failed) = (true, false);
         for site in &mut self.all {
-            site.aim(vma);
+            site.aim(origin);
             if site.wanted {
                 if let Err(err) = site.prepare_install(&mut file, &mut self.analyst, state) {
                     site.fail(err);
+                    failed = true;
                 }
             }
+            all_wanted &= site.edit.wanted;
         }
         // A breakpoint can be hit as soon as it is there.
         set_has_uprobes(vma.mm());
-        self.write(vma, Purpose::Install, true);
-        for site in self.all.iter_mut().filter(|site| site.wanted) {
-            site.conclude_install(vma, state);
+        let written = self.write(vma, Purpose::Install, all_wanted);
+        if !written || !state.debugger.is_empty() {
+            for site in self.all.iter_mut().filter(|site| site.wanted) {
+                site.conclude_install(vma, state);
+            }
         }
+        written && !failed
     }
 
     /// Takes the breakpoints that are not wanted any more out of `vma`, which maps the page, and
     /// tells each site what came of it. After an error, `ENOMEM` or `EINTR`, the breakpoint is still
-    /// there.
+    /// there. Answers whether there was none.
     ///
     /// # Context
     ///
     /// As [`Sites::install`].
-    pub(crate) fn remove(&mut self, vma: &Vma<'_>) {
+    pub(crate) fn remove(&mut self, vma: &Vma<'_>) -> bool {
         if !self.are_wanted() {
-            return;
+            return true;
         }
         // SAFETY: the address space is in use: it is locked.
         let state = unsafe { MmState::get(vma.mm()) };
+        let origin = vma.origin();
+        let mut all_wanted = true;
         for site in &mut self.all {
-            site.aim(vma);
-            if site.wanted && !site.prepare_remove(state) {
-                site.edit.outcome = Outcome::AsWanted;
-                site.edit.wanted = false;
+            site.aim(origin);
+            if site.wanted {
+                site.prepare_remove(vma, state);
             }
+            all_wanted &= site.edit.wanted;
         }
-        let no_traps = state.is_none_or(|state| state.debugger.is_empty());
-        self.write(vma, Purpose::Remove, no_traps);
+        self.write(vma, Purpose::Remove, all_wanted);
+        let mut failed = false;
         for site in self.all.iter_mut().filter(|site| site.wanted) {
             // There is no such page (any more), so no breakpoint in it.
             if site.error == Some(Errno::EFAULT) {
                 site.error = None;
                 site.edit.outcome = Outcome::NotOurs;
             }
-            if let (None, Some(state), true) = (site.error, state, site.edit.len > 0) {
+            failed |= site.error.is_some();
+            if let (None, Some(state), true) = (site.error, state, site.is_prepared) {
                 state.semaphores.release(site.uprobe, vma.mm());
             }
         }
+        !failed
     }
 
     /// Makes a change of text, and tells each site what came of it. It `is_plain` if the edits are
-    /// those that they are in any process.
-    fn write(&mut self, vma: &Vma<'_>, purpose: Purpose, is_plain: bool) {
-        let is_plain = is_plain && self.use_memo && self.all.iter().all(|site| site.edit.wanted);
-        let memo = self.memo.as_mut().filter(|_| is_plain);
-        if let Err(err) = text::write(vma, &mut self.all, purpose, memo) {
+    /// all wanted and those that they are in any process. Answers whether all were written.
+    fn write(&mut self, vma: &Vma<'_>, purpose: Purpose, is_plain: bool) -> bool {
+        let memo = self.memo.as_mut().filter(|_| is_plain && self.use_memo);
+        text::write(vma, &mut self.all, purpose, memo).unwrap_or_else(|err| {
             for site in self.all.iter_mut().filter(|site| site.edit.is_due()) {
                 site.error = Some(err);
             }
-        }
+            false
+        })
     }
 }
 
@@ -643,7 +672,6 @@ pub(crate) fn remove_everywhere(uprobe: &Uprobe, lock: &MmapWrite) -> Result<(),
         let mut sites = Sites::new();
         sites.set([uprobe].into_iter(), false)?;
         if sites.are_in(&vma) {
-            sites.want_all();
             sites.remove(&vma);
             result = sites
                 .wanted()
@@ -671,12 +699,12 @@ impl Analyst {
         bitness: Bitness,
     ) -> Result<Analysis<Insn>, Errno> {
         if let Some((last, of)) = &self.last {
-            let same: &[u8] = if Isa::LOOKS_AHEAD {
-                &last.bytes
+            let same = if Isa::LOOKS_AHEAD {
+                last.bytes == *bytes
             } else {
-                last.insn_bytes()
+                last.is_start_of(bytes)
             };
-            if *of == bitness && bytes.starts_with(same) {
+            if same && *of == bitness {
                 return Ok(last.analysis);
             }
         }
@@ -715,46 +743,48 @@ impl<'v> FileReader<'v> {
         Self { vma, page: None }
     }
 
-    /// Reads the instruction that is probed and has it analysed.
-    fn read_code(&mut self, offset: u64, analyst: &mut Analyst) -> Result<Code, Errno> {
-        let mut bytes = [0; MAX_INSN_BYTES];
-        self.read(offset, &mut bytes)?;
-        if Isa::is_swbp(&bytes) {
-            return Err(Errno::ENOTSUPP);
-        }
-        let analysis = analyst.analyze(&bytes, isa::bitness_of_mm(self.vma.mm()))?;
-        Ok(Code { bytes, analysis })
-    }
-
-    /// Reads the bytes at `offset`; those beyond the end of the file stay as they are.
+    /// Reads the instruction at `offset`, and what follows; bytes of pages beyond the end of the file
+    /// are zero.
     ///
     /// # Errors
     ///
-    /// `EIO` where the file ends before `offset`, and what reading the page gives.
-    fn read(&mut self, offset: u64, bytes: &mut [u8; MAX_INSN_BYTES]) -> Result<(), Errno> {
+    /// `EIO` where the file ends before `offset`, what reading the page gives, and `ENOTSUPP` where
+    /// a breakpoint is.
+    #[inline]
+    fn read_code(&mut self, offset: u64, bytes: &mut [u8; MAX_INSN_BYTES]) -> Result<(), Errno> {
         // SAFETY: the mapping holds the file, whose inode this is.
         let size = unsafe { c::uprobes_i_size_read(self.vma.inode()) } as u64;
         if offset >= size {
             return Err(Errno::EIO);
         }
-        let mut rest = bytes.as_mut_slice();
-        let mut at = offset;
-        while !rest.is_empty() && at < size {
-            let in_page = (PAGE_SIZE - (at & !PAGE_MASK)).min(rest.len() as u64) as usize;
-            let (now, later) = rest.split_at_mut(in_page);
-            let page = self.page(at / PAGE_SIZE)?;
-            // SAFETY: a reference is held.
-            unsafe { text::copy_from_page(page.as_ptr(), at, now) };
-            at += in_page as u64;
-            rest = later;
+        let page = self.page(offset / PAGE_SIZE)?;
+        // SAFETY: a reference is held.
+        *bytes = unsafe { text::insn_of_page(page.as_ptr(), offset) };
+        let in_page = (PAGE_SIZE - (offset & !PAGE_MASK)) as usize;
+        let next = offset.saturating_add(in_page as u64);
+        let rest = bytes.get_mut(in_page..).unwrap_or_default();
+        if !rest.is_empty() && next < size {
+            let page = self.page(next / PAGE_SIZE)?;
+            // SAFETY: as above.
+            unsafe { text::copy_from_page(page.as_ptr(), next, rest) };
+        }
+        if Isa::is_swbp(bytes) {
+            return Err(Errno::ENOTSUPP);
         }
         Ok(())
     }
 
+    /// The page of the file with this index.
+    #[inline]
     fn page(&mut self, index: u64) -> Result<NonNull<bindings::page>, Errno> {
-        if let Some(known) = self.page.as_ref().filter(|page| page.index == index) {
-            return Ok(known.page);
+        match &self.page {
+            Some(known) if known.index == index => Ok(known.page),
+            _ => self.read_page(index),
         }
+    }
+
+    #[cold]
+    fn read_page(&mut self, index: u64) -> Result<NonNull<bindings::page>, Errno> {
         let file = self.vma.file().map_or(ptr::null_mut(), NonNull::as_ptr);
         // SAFETY: the mapping holds the file, whose inode this is; who registered has seen that it
         // `can_be_read`.
@@ -808,14 +838,13 @@ fn install_all(vma: &Vma<'_>) -> bool {
             uprobe::in_range(vma.inode(), first.offset()..offsets.start, &rcu).filter(|uprobe| {
                 uprobe.consumers.any_wants_all(&rcu) || uprobe.consumers.any_wants(vma.mm())
             });
-        complete &= sites.set(uprobes, true).is_ok();
-        sites.want_all();
-        sites.install(vma);
-        complete &= sites.wanted().all(|site| match site.result() {
-            Ok(Outcome::FileDiffers) => false,
-            Ok(_) => true,
-            Err(err) => !matches!(err, Errno::EFAULT | Errno::ENOMEM | Errno::EINTR),
-        });
+        complete &= sites.set(uprobes, false).is_ok();
+        complete &= sites.install(vma)
+            || sites.wanted().all(|site| match site.result() {
+                Ok(Outcome::FileDiffers) => false,
+                Ok(_) => true,
+                Err(err) => !matches!(err, Errno::EFAULT | Errno::ENOMEM | Errno::EINTR),
+            });
     }
     complete
 }

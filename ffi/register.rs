@@ -25,7 +25,7 @@ use crate::file_lock::{FileGuard, FileLock};
 use crate::isa::Isa;
 use crate::mm::{self, Sites, Vma, PAGE_SIZE};
 use crate::sync::{self, MmapWrite, NoFork};
-use crate::uprobe::{Uprobe, UprobeRef};
+use crate::uprobe::{self, Supply, Uprobe, UprobeRef};
 
 as_declared! { uprobe_register_batch, uprobe_unregister_batch }
 
@@ -48,10 +48,19 @@ struct Place {
 /// A consumer and the uprobe that it is registered with, or is to be.
 pub(crate) struct Entry {
     uprobe: UprobeRef,
+    /// Null in an entry that only removes breakpoints.
     consumer: *mut bindings::uprobe_consumer,
     /// Which of the caller's sites it is.
     index: usize,
+    /// Whether the consumer is still to be added to the uprobe, which others know.
+    joins: bool,
     result: Cell<Result<(), Errno>>,
+}
+
+impl AsMut<UprobeRef> for Entry {
+    fn as_mut(&mut self) -> &mut UprobeRef {
+        &mut self.uprobe
+    }
 }
 
 impl Entry {
@@ -60,6 +69,7 @@ impl Entry {
             uprobe,
             consumer,
             index: 0,
+            joins: false,
             result: Cell::new(Ok(())),
         }
     }
@@ -73,6 +83,103 @@ impl Entry {
     /// Notes an error, if it is the first.
     fn fail(&self, err: Errno) {
         self.result.set(self.result.get().and(Err(err)));
+    }
+}
+
+/// Makes entries for places of one file that are to be probed.
+struct Maker {
+    inode: *mut bindings::inode,
+    is_readable: bool,
+    supply: Supply,
+}
+
+impl Maker {
+    /// # Safety
+    ///
+    /// `inode` is valid for as long as the value lives.
+    unsafe fn new(inode: *mut bindings::inode, count: usize) -> Self {
+        Self {
+            inode,
+            // SAFETY: by contract.
+            is_readable: unsafe { mm::can_be_read(inode) },
+            supply: Supply::new(count),
+        }
+    }
+
+    /// Checks what is asked for, as far as that needs no lock, and makes a uprobe for it, which is in
+    /// no index yet.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL`, `EIO` for a file that cannot be read through the page cache, and `ENOMEM`.
+    ///
+    /// # Safety
+    ///
+    /// `consumer` is valid.
+    unsafe fn make(
+        &mut self,
+        offset: i64,
+        ref_ctr_offset: i64,
+        consumer: *mut bindings::uprobe_consumer,
+    ) -> Result<Entry, Errno> {
+        // SAFETY: by contract.
+        if unsafe { (*consumer).handler.is_none() && (*consumer).ret_handler.is_none() } {
+            return Err(Errno::EINVAL);
+        }
+        if !self.is_readable {
+            return Err(Errno::EIO);
+        }
+        // The file may change its size at any time; this catches mistakes only.
+        // SAFETY: by contract.
+        if offset > unsafe { c::uprobes_i_size_read(self.inode) } {
+            return Err(Errno::EINVAL);
+        }
+        let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
+        let ref_ctr_offset = u64::try_from(ref_ctr_offset).map_err(|_| Errno::EINVAL)?;
+        // Aligned, so that neither the breakpoint nor the semaphore crosses a page.
+        if offset % Isa::INSN_ALIGN != 0 || ref_ctr_offset % 2 != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let uprobe = self.supply.make(self.inode, offset, ref_ctr_offset)?;
+        Ok(Entry::of(uprobe, consumer))
+    }
+}
+
+/// Registers the consumer of each entry with the uprobe at its place, which is the entry's own unless
+/// there is one already. An entry whose semaphore is not that of the uprobe has an error then, and no
+/// consumer.
+///
+/// # Safety
+///
+/// The uprobes are new. The consumers are in no list and stay until they are unregistered.
+unsafe fn register_with_uprobes(file: &FileGuard<'_>, entries: &mut [Entry]) {
+    for entry in entries.iter() {
+        // SAFETY: by contract, nobody else knows the uprobe.
+        unsafe { entry.uprobe.consumers.add_to_new(entry.consumer) };
+    }
+    uprobe::insert_all(file, entries, |entry, fresh| {
+        entry.joins = true;
+        if entry.uprobe.ref_ctr_offset() != fresh.ref_ctr_offset() {
+            entry.consumer = ptr::null_mut();
+            entry.fail(Errno::EINVAL);
+        }
+    });
+    for entry in entries.iter().filter(|entry| entry.joins) {
+        let uprobe = &entry.uprobe;
+        if entry.consumer.is_null() {
+            pr_warn!(
+                "uprobe: offset {:#x} is probed with semaphore {:#x} already\n",
+                uprobe.offset(),
+                uprobe.ref_ctr_offset(),
+            );
+            continue;
+        }
+        // SAFETY: by contract; the new uprobe whose list it was in is gone.
+        unsafe {
+            uprobe
+                .consumers
+                .add(&uprobe.consumers.lock.write(), entry.consumer)
+        };
     }
 }
 
@@ -202,12 +309,11 @@ fn for_each_place(entries: &[Entry], file: &FileGuard<'_>, change: Change) {
     }
     for page in pages(entries) {
         let uprobes = places_of(page).filter_map(|same| Some(&*same.first()?.uprobe));
-        if let Err(err) = sites.set(uprobes, change == Change::Install || places.len() > 1) {
+        if let Err(err) = sites.set(uprobes, places.len() > 1) {
             page.iter().for_each(|entry| entry.fail(err));
             continue;
         }
         let mut ask = !page.iter().all(|entry| change.is_due_everywhere(entry));
-        sites.want_all();
         for place in &places {
             at_place(place, file.inode(), page, change, &mut ask, &mut sites);
         }
@@ -241,9 +347,9 @@ fn at_place(
 ) {
     let mm = place.mm.0;
     if *ask {
-        for (same, site) in places_of(page).zip(sites.iter_mut()) {
-            site.want(same.iter().any(|entry| change.is_due(entry, mm.as_ptr())));
-        }
+        sites.want(
+            places_of(page).map(|same| same.iter().any(|entry| change.is_due(entry, mm.as_ptr()))),
+        );
     }
     if change == Change::Remove && !mm::has_uprobes(mm.as_ptr()) || !sites.are_wanted() {
         return;
@@ -262,12 +368,12 @@ fn at_place(
         if vma.inode() != inode || !change.concerns(&vma) || !sites.are_in(&vma) {
             continue;
         }
-        match change {
+        let all_good = match change {
             Change::Install => sites.install(&vma),
             Change::Remove => sites.remove(&vma),
-        }
-        if sites.have_failed() {
-            for (same, site) in places_of(page).zip(sites.iter_mut()) {
+        };
+        if !all_good && sites.iter().any(|site| site.result().is_err()) {
+            for (same, site) in places_of(page).zip(sites.iter()) {
                 if let Err(err) = site.result() {
                     same.iter().for_each(|entry| entry.fail(err));
                 }
@@ -277,89 +383,19 @@ fn at_place(
     }
 }
 
-/// What is asked for at one place of a file, checked.
-#[derive(Clone, Copy)]
-struct Wanted {
-    offset: u64,
-    ref_ctr_offset: u64,
-    consumer: *mut bindings::uprobe_consumer,
-}
-
-impl Wanted {
-    /// The checks of a registration that need no lock.
-    ///
-    /// # Safety
-    ///
-    /// `inode` and `consumer` are valid.
-    unsafe fn check(
-        inode: *mut bindings::inode,
-        offset: i64,
-        ref_ctr_offset: i64,
-        consumer: *mut bindings::uprobe_consumer,
-    ) -> Result<Self, Errno> {
-        // SAFETY: by contract.
-        unsafe {
-            if (*consumer).handler.is_none() && (*consumer).ret_handler.is_none() {
-                return Err(Errno::EINVAL);
-            }
-            if !mm::can_be_read(inode) {
-                return Err(Errno::EIO);
-            }
-            // The file may change its size at any time; this catches mistakes only.
-            if offset > c::uprobes_i_size_read(inode) {
-                return Err(Errno::EINVAL);
-            }
-        }
-        let offset = u64::try_from(offset).map_err(|_| Errno::EINVAL)?;
-        let ref_ctr_offset = u64::try_from(ref_ctr_offset).map_err(|_| Errno::EINVAL)?;
-        // Aligned, so that neither the breakpoint nor the semaphore crosses a page.
-        if offset % Isa::INSN_ALIGN != 0 || ref_ctr_offset % 2 != 0 {
-            return Err(Errno::EINVAL);
-        }
-        Ok(Self {
-            offset,
-            ref_ctr_offset,
-            consumer,
-        })
-    }
-
-    /// Adds the consumer to the uprobe at its place, which is made if there is none.
-    ///
-    /// # Safety
-    ///
-    /// The consumer is in no list and stays until it is unregistered.
-    unsafe fn add(self, file: &FileGuard<'_>) -> Result<UprobeRef, Errno> {
-        let uprobe = UprobeRef::find_or_insert(file, self.offset, self.ref_ctr_offset)?;
-        if uprobe.ref_ctr_offset() != self.ref_ctr_offset {
-            pr_warn!(
-                "uprobe: offset {:#x} is probed with semaphore {:#x} already, not {:#x}\n",
-                self.offset,
-                uprobe.ref_ctr_offset(),
-                self.ref_ctr_offset
-            );
-            return Err(Errno::EINVAL);
-        }
-        // SAFETY: by contract.
-        unsafe {
-            uprobe
-                .consumers
-                .add(&uprobe.consumers.lock.write(), self.consumer)
-        };
-        Ok(uprobe)
-    }
-}
-
 /// Takes the consumers of `entries`, which are ascending by offset, off their uprobes, and removes
 /// the breakpoints that nobody wants any more.
 ///
 /// # Safety
 ///
-/// They are registered.
+/// They are registered, but for those that have none.
 unsafe fn unregister(entries: &[Entry], file: &FileGuard<'_>) {
     for entry in entries {
         let consumers = &entry.uprobe.consumers;
-        // SAFETY: by contract.
-        unsafe { consumers.remove(&consumers.lock.write(), entry.consumer) };
+        if !entry.consumer.is_null() {
+            // SAFETY: by contract.
+            unsafe { consumers.remove(&consumers.lock.write(), entry.consumer) };
+        }
         entry.result.set(Ok(()));
     }
     remove_unwanted(entries, file);
@@ -372,11 +408,10 @@ unsafe fn unregister(entries: &[Entry], file: &FileGuard<'_>) {
 /// no consumer at all. Entries whose breakpoints could not all be removed have an error.
 fn remove_unwanted(entries: &[Entry], file: &FileGuard<'_>) {
     for_each_place(entries, file, Change::Remove);
-    for entry in entries {
-        if entry.result.get().is_ok() && entry.uprobe.consumers.is_empty() {
-            entry.uprobe.retire(file);
-        }
-    }
+    let uprobes = entries
+        .iter()
+        .filter(|entry| entry.result.get().is_ok() && entry.uprobe.consumers.is_empty());
+    uprobe::retire_all(file, uprobes.map(|entry| &*entry.uprobe));
 }
 
 /// Jiffies between two tries to remove a breakpoint.
@@ -441,16 +476,16 @@ unsafe fn register(
     consumer: *mut bindings::uprobe_consumer,
 ) -> Result<UprobeRef, Errno> {
     // SAFETY: by contract.
-    let wanted = unsafe { Wanted::check(inode, offset, ref_ctr_offset, consumer) }?;
+    let mut entries = [unsafe { Maker::new(inode, 1).make(offset, ref_ctr_offset, consumer) }?];
     let file = FileLock::of(inode).write(inode);
-    // SAFETY: by contract.
-    let entries = [Entry::of(unsafe { wanted.add(&file) }?, consumer)];
+    // SAFETY: by contract; the uprobe was made just now.
+    unsafe { register_with_uprobes(&file, &mut entries) };
     for_each_place(&entries, &file, Change::Install);
     let [entry] = &entries;
     let result = entry.result.get();
     if result.is_err() {
         // Some processes may have the breakpoint already and call the consumer right now.
-        // SAFETY: added above.
+        // SAFETY: registered above.
         unsafe { unregister(&entries, &file) };
         drop(file);
         synchronize();
@@ -475,28 +510,27 @@ unsafe fn register_batch(
 ) -> Result<(), Errno> {
     // What is needed to undo it must be there before it is done.
     let (mut entries, mut failed) = (room_for(sites.len())?, room_for(sites.len())?);
-    let file = FileLock::of(inode).write(inode);
+    // SAFETY: by contract.
+    let mut maker = unsafe { Maker::new(inode, sites.len()) };
     for (index, site) in sites.iter_mut().enumerate() {
-        let consumer = site.consumer;
-        // SAFETY: by contract.
-        let added = unsafe {
-            Wanted::check(inode, site.offset, site.ref_ctr_offset, consumer)
-                .and_then(|wanted| wanted.add(&file))
-        };
         site.uprobe = ptr::null_mut();
-        site.err = added.as_ref().map_or_else(|err| err.to_ret(), |_| 0);
-        if let Ok(uprobe) = added {
-            let entry = Entry {
-                index,
-                ..Entry::of(uprobe, consumer)
-            };
+        // SAFETY: by contract.
+        let made = unsafe { maker.make(site.offset, site.ref_ctr_offset, site.consumer) };
+        site.err = made.as_ref().map_or_else(|err| err.to_ret(), |_| 0);
+        if let Ok(entry) = made {
             entries
-                .push_within_capacity(entry)
+                .push_within_capacity(Entry { index, ..entry })
                 .map_err(|_| Errno::ENOMEM)?;
         }
     }
-    entries.sort_unstable_by_key(|entry| entry.uprobe.offset());
-    if !all || entries.len() == sites.len() {
+    drop(maker);
+    // Of two that contradict each other, the caller's first one wins.
+    entries.sort_unstable_by_key(|entry| (entry.uprobe.offset(), entry.index));
+    let file = FileLock::of(inode).write(inode);
+    // SAFETY: by contract; the uprobes were made just now.
+    unsafe { register_with_uprobes(&file, &mut entries) };
+    let all_fine = entries.iter().all(|entry| entry.result.get().is_ok());
+    if !all || all_fine && entries.len() == sites.len() {
         for_each_place(&entries, &file, Change::Install);
     }
 

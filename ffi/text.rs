@@ -15,6 +15,7 @@
 //! When the last change of a page is undone and the copy equals the file's page again, the copy
 //! is given up.
 
+use core::ops::Range;
 use core::ptr;
 
 use kernel::alloc::flags::GFP_KERNEL;
@@ -23,11 +24,10 @@ use kernel::prelude::*;
 use kernel::sync::barrier::{smp_mb, Write};
 
 use uprobes_bindings as c;
-use uprobes_core::arch::{Arch, Patch, MAX_INSN_BYTES};
+use uprobes_core::arch::{same_start, Arch, Patch, MAX_INSN_BYTES};
 use uprobes_core::errno::Errno;
 use uprobes_core::sys::{Atomic, Relaxed};
 
-use crate::debugger::TrapBytes;
 use crate::isa::{self, Isa};
 use crate::mm::{Vma, PAGE_MASK, PAGE_SIZE};
 use crate::uprobe::Code;
@@ -44,12 +44,16 @@ impl Mapped {
         Self(unsafe { c::uprobes_kmap_local_page(page) }.cast())
     }
 
+    /// The place of `addr` in the page.
+    fn place(&self, addr: u64) -> *mut u8 {
+        // SAFETY: within the page.
+        unsafe { self.0.add((addr & !PAGE_MASK) as usize) }
+    }
+
     /// The place of `addr` in the page, and how many of `len` bytes from there are in it.
     fn part(&self, addr: u64, len: usize) -> (*mut u8, usize) {
-        let start = (addr & !PAGE_MASK) as usize;
-        // SAFETY: `start` is within the page.
-        let place = unsafe { self.0.add(start) };
-        (place, len.min(PAGE_SIZE as usize - start))
+        let in_page = (PAGE_SIZE - (addr & !PAGE_MASK)) as usize;
+        (self.place(addr), len.min(in_page))
     }
 
     /// Copies `to.len()` bytes at the place of `addr`, as far as the page goes.
@@ -61,15 +65,15 @@ impl Mapped {
     }
 
     /// The bytes at the place of `addr`, zero behind the end of the page.
+    #[inline]
     fn insn_at(&self, addr: u64) -> [u8; MAX_INSN_BYTES] {
         let (from, len) = self.part(addr, MAX_INSN_BYTES);
-        let mut bytes = [0; MAX_INSN_BYTES];
         if len == MAX_INSN_BYTES {
             // SAFETY: within the page; as in `read`.
-            bytes = unsafe { from.cast::<[u8; MAX_INSN_BYTES]>().read_volatile() };
-        } else {
-            self.read(addr, &mut bytes);
+            return unsafe { from.cast::<u128>().read_unaligned() }.to_ne_bytes();
         }
+        let mut bytes = [0; MAX_INSN_BYTES];
+        self.read(addr, &mut bytes);
         bytes
     }
 
@@ -79,27 +83,47 @@ impl Mapped {
         unsafe { bindings::memcmp(self.0.cast(), bytes.as_ptr().cast(), bytes.len()) == 0 }
     }
 
-    /// Copies `from`, which CPUs are to execute in `mm`, to the place of `addr`, as far as the page
-    /// goes.
+    /// Copies `from`, which CPUs are to execute, to the place of `addr`, as far as the page goes.
+    /// Answers how much that is.
     ///
     /// # Safety
     ///
-    /// The page may be written; `mm` is valid.
-    unsafe fn write_code(&self, mm: *mut bindings::mm_struct, addr: u64, from: &[u8]) {
-        let (to, len) = self.part(addr, from.len());
+    /// The page may be written, and [`Mapped::written`] is called afterwards.
+    #[inline]
+    unsafe fn write_code(&self, addr: u64, from: &[u8]) -> usize {
+        let to = self.place(addr);
         // SAFETY: within the page. An instruction whose size is that of an aligned word is stored
         // as one.
         unsafe {
             match *from {
-                [byte] => to.write_volatile(byte),
-                [a, b, c, d] if len == 4 && addr % 4 == 0 => {
+                [byte] => {
+                    to.write_volatile(byte);
+                    1
+                }
+                [a, b, c, d] if addr % 4 == 0 => {
                     to.cast::<u32>()
                         .write_volatile(u32::from_ne_bytes([a, b, c, d]));
+                    4
                 }
-                _ => ptr::copy_nonoverlapping(from.as_ptr(), to, len),
+                _ => {
+                    let (_, len) = self.part(addr, from.len());
+                    ptr::copy_nonoverlapping(from.as_ptr(), to, len);
+                    len
+                }
             }
-            isa::code_written(mm, to, len);
         }
+    }
+
+    /// Makes CPUs that execute in `mm` see the code at the places of `range`, whose first and last
+    /// are in the page.
+    ///
+    /// # Safety
+    ///
+    /// `mm` is valid.
+    unsafe fn written(&self, mm: *mut bindings::mm_struct, range: Range<u64>) {
+        let len = range.end.wrapping_sub(range.start) as usize;
+        // SAFETY: by contract; the range is within the page.
+        unsafe { isa::code_written(mm, self.place(range.start), len) };
     }
 }
 
@@ -108,6 +132,16 @@ impl Drop for Mapped {
         // SAFETY: mapped by `new`, and local mappings nest.
         unsafe { c::uprobes_kunmap_local(self.0.cast()) };
     }
+}
+
+/// The bytes at the place of `addr` in `page`, zero behind its end.
+///
+/// # Safety
+///
+/// `page` is valid.
+pub(crate) unsafe fn insn_of_page(page: *mut bindings::page, addr: u64) -> [u8; MAX_INSN_BYTES] {
+    // SAFETY: by contract.
+    unsafe { Mapped::new(page) }.insn_at(addr)
 }
 
 /// Copies `to.len()` bytes at the place of `addr` in `page`, as far as the page goes.
@@ -145,7 +179,11 @@ pub(crate) unsafe fn copy_code_to_page(
     from: &[u8],
 ) {
     // SAFETY: by contract.
-    unsafe { Mapped::new(page).write_code(mm, addr, from) };
+    unsafe {
+        let page = Mapped::new(page);
+        let len = page.write_code(addr, from);
+        page.written(mm, addr..addr.wrapping_add(len as u64));
+    }
 }
 
 /// As [`copy_code_to_page`], but leaves bytes that are right already alone: a page from which a
@@ -280,11 +318,9 @@ pub(crate) struct Edit<'i> {
     /// The instruction as the file has it, with what follows.
     pub(crate) insn: &'i [u8; MAX_INSN_BYTES],
     /// How long the instruction is.
-    pub(crate) insn_len: usize,
+    pub(crate) insn_len: u8,
     /// A breakpoint, or the start of the original instruction; must not cross a page.
-    pub(crate) bytes: TrapBytes,
-    /// How many of `bytes` are meant.
-    pub(crate) len: usize,
+    pub(crate) bytes: &'i [u8],
     /// Whether it is to be made in this process; what came of it is told only then.
     pub(crate) wanted: bool,
     /// What came of it.
@@ -293,47 +329,35 @@ pub(crate) struct Edit<'i> {
 
 impl<'i> Edit<'i> {
     /// No change of anything, yet.
-    pub(crate) fn none() -> Self {
+    pub(crate) const fn none() -> Self {
         Self {
             vaddr: 0,
             insn: &[0; MAX_INSN_BYTES],
             insn_len: 0,
-            bytes: TrapBytes::default(),
-            len: 0,
+            bytes: &[],
             wanted: false,
             outcome: Outcome::Due,
         }
     }
 
     /// Puts `bytes` over the start of the instruction in `code`.
-    pub(crate) fn change(&mut self, code: &'i Code, bytes: &[u8]) {
+    pub(crate) fn change(&mut self, code: &'i Code, bytes: &'i [u8]) {
         self.insn = &code.bytes;
-        self.insn_len = usize::from(code.analysis.len);
-        for (to, from) in self.bytes.iter_mut().zip(bytes) {
-            *to = *from;
-        }
-        self.len = bytes.len();
-    }
-
-    fn new_bytes(&self) -> &[u8] {
-        self.bytes.get(..self.len).unwrap_or_default()
+        self.insn_len = code.analysis.len;
+        self.bytes = bytes;
     }
 
     /// Looks at what is in the page now; answers how it may be changed, or else what comes of this
-    /// edit without a change.
+    /// edit without a change: `differing` where the instruction is not the file's.
     #[inline]
-    fn look(&self, page: &Mapped, is_private: bool, purpose: Purpose) -> Result<Patch, Outcome> {
+    fn look(&self, page: &Mapped, differing: Outcome, purpose: Purpose) -> Result<Patch, Outcome> {
         let there = page.insn_at(self.vaddr);
         match (purpose, Isa::is_swbp(&there)) {
             (Purpose::Install, true) | (Purpose::Remove, false) => Err(Outcome::AsWanted),
-            (Purpose::Install, false) if !self.is_in(&there) => Err(if is_private {
-                Outcome::NotOurs
-            } else {
-                Outcome::FileDiffers
-            }),
+            (Purpose::Install, false) if !self.is_in(&there) => Err(differing),
             _ => {
-                let old = there.get(..self.len).unwrap_or_default();
-                Ok(Isa::patch(old, self.new_bytes()))
+                let old = there.get(..self.bytes.len()).unwrap_or_default();
+                Ok(Isa::patch(old, self.bytes))
             }
         }
     }
@@ -342,12 +366,9 @@ impl<'i> Edit<'i> {
     /// instruction, but for breakpoints within it: a probe may be at the byte behind a prefix.
     #[inline]
     fn is_in(&self, there: &[u8; MAX_INSN_BYTES]) -> bool {
-        let in_page = (PAGE_SIZE - (self.vaddr & !PAGE_MASK)).min(self.insn_len as u64) as usize;
-        let mask = u128::MAX
-            .checked_shl(8 * in_page as u32)
-            .map_or(u128::MAX, |rest| !rest);
-        let difference = (u128::from_le_bytes(*there) ^ u128::from_le_bytes(*self.insn)) & mask;
-        difference == 0 || {
+        let in_page =
+            (PAGE_SIZE - (self.vaddr & !PAGE_MASK)).min(u64::from(self.insn_len)) as usize;
+        same_start(there, self.insn, in_page) || {
             let there = there.get(..in_page).unwrap_or_default();
             let mut pairs = there.iter().zip(self.insn).enumerate();
             pairs.all(|(at, (a, b))| a == b || at > 0 && there.get(at..).is_some_and(Isa::is_swbp))
@@ -358,14 +379,6 @@ impl<'i> Edit<'i> {
     pub(crate) fn is_due(&self) -> bool {
         self.wanted && self.outcome == Outcome::Due
     }
-
-    /// # Safety
-    ///
-    /// As [`Mapped::write_code`].
-    unsafe fn write(&self, mm: *mut bindings::mm_struct, page: &Mapped) {
-        // SAFETY: by contract.
-        unsafe { page.write_code(mm, self.vaddr, self.new_bytes()) };
-    }
 }
 
 impl<'i> AsMut<Edit<'i>> for Edit<'i> {
@@ -374,16 +387,14 @@ impl<'i> AsMut<Edit<'i>> for Edit<'i> {
     }
 }
 
-/// What a page looked like when all of its edits were due, so that neither the copy that is made of
-/// it nor the same page of the next process need be looked at edit by edit.
+/// What the process's copy of a page looked like when all of its edits were due, so that the next
+/// process's copy need not be looked at edit by edit.
 ///
 /// Belongs to one sequence of edits, until it is told to [`Memo::forget`].
 pub(crate) struct Memo {
     image: KBox<[u8; PAGE_SIZE as usize]>,
     /// How the page of the image is changed, once there is an image.
     how: Option<Patch>,
-    /// The file's page that was looked at last.
-    file_page: *mut bindings::page,
 }
 
 impl Memo {
@@ -395,35 +406,23 @@ impl Memo {
         Some(Self {
             image: KBox::new([0; PAGE_SIZE as usize], GFP_KERNEL).ok()?,
             how: None,
-            file_page: ptr::null_mut(),
         })
     }
 
     /// Forgets all, for other edits.
     pub(crate) fn forget(&mut self) {
         self.how = None;
-        self.file_page = ptr::null_mut();
     }
 
-    /// How `page` is changed, if it is known.
-    fn recall(&self, page: &PageRef, mapped: &Mapped, is_private: bool) -> Option<Patch> {
-        let how = self.how?;
-        // That a file's page has changed meanwhile is noticed once it is private.
-        let is_known = if is_private {
-            mapped.equals(&self.image)
-        } else {
-            page.0 == self.file_page
-        };
-        is_known.then_some(how)
+    /// How the page is changed, if it is known.
+    fn recall(&self, page: &Mapped) -> Option<Patch> {
+        self.how.filter(|_| page.equals(&self.image))
     }
 
-    /// Notes that all edits are due in `page`, and made in the way `how`.
-    fn note(&mut self, page: &PageRef, mapped: &Mapped, is_private: bool, how: Patch) {
-        mapped.read(0, self.image.as_mut_slice());
+    /// Notes that all edits are due in the page, and made in the way `how`.
+    fn note(&mut self, page: &Mapped, how: Patch) {
+        page.read(0, self.image.as_mut_slice());
         self.how = Some(how);
-        if !is_private {
-            self.file_page = page.0;
-        }
     }
 }
 
@@ -439,7 +438,8 @@ enum Attempt {
 }
 
 /// Makes those of `edits` that are wanted; all are in one page. It is copied at most once, and
-/// taken out of the address space at most once, however many there are.
+/// taken out of the address space at most once, however many there are. Answers whether each was
+/// [`Outcome::Written`].
 ///
 /// An installation is made only where the instruction is what the file has; of an instruction that
 /// crosses the page, what lies in the next one is not looked at. With a `memo`, all edits are
@@ -459,33 +459,38 @@ pub(crate) fn write<'i, E: AsMut<Edit<'i>>>(
     edits: &mut [E],
     purpose: Purpose,
     mut memo: Option<&mut Memo>,
-) -> Result<(), Errno> {
+) -> Result<bool, Errno> {
     let Some(first) = edits.first_mut() else {
-        return Ok(());
+        return Ok(true);
     };
     let page_addr = first.as_mut().vaddr & PAGE_MASK;
     let mm = vma.mm();
     // Looked at first: to be made private for nothing would cut the process off from its file.
     let mut access = Access::Peek;
+    let mut differing = Outcome::NotOurs;
 
     if !vma.is_cow() {
         return Err(Errno::EINVAL);
     }
     loop {
         let page = PageRef::get(mm, page_addr, access)?;
-
-        let is_private = page.is_private();
-        let Some(how) = look(&page, edits, is_private, purpose, memo.as_deref_mut()) else {
-            return Ok(());
-        };
-        if !is_private {
-            if purpose == Purpose::Install && access == Access::Peek {
-                access = Access::Poke;
-                continue;
+        if !page.is_private() {
+            if purpose == Purpose::Remove || access == Access::Poke {
+                settle(edits, Outcome::NotOurs);
+                return Ok(false);
             }
-            settle(edits, Outcome::NotOurs);
-            return Ok(());
+            if !any_is_due(&page, edits) {
+                return Ok(false);
+            }
+            // What the copy has is what the file has.
+            differing = Outcome::FileDiffers;
+            access = Access::Poke;
+            continue;
         }
+        let (how, all_due) = look(&page, edits, differing, purpose, memo.as_deref_mut());
+        let Some(how) = how else {
+            return Ok(false);
+        };
 
         match attempt(vma, &page, edits, purpose, how) {
             Attempt::Done { collapse } => {
@@ -494,8 +499,7 @@ pub(crate) fn write<'i, E: AsMut<Edit<'i>>>(
                     // SAFETY: the `mmap_lock` is held for writing.
                     unsafe { c::uprobes_collapse_pte_mapped_thp(mm, page_addr as usize) };
                 }
-                settle(edits, Outcome::Written);
-                return Ok(());
+                return Ok(all_due);
             }
             Attempt::Again => (),
             Attempt::BreakCow => access = Access::Poke,
@@ -503,25 +507,41 @@ pub(crate) fn write<'i, E: AsMut<Edit<'i>>>(
     }
 }
 
+/// Whether any of the installations in a page of the file is due. If not, tells each what comes of
+/// it.
+fn any_is_due<'i, E: AsMut<Edit<'i>>>(page: &PageRef, edits: &mut [E]) -> bool {
+    // SAFETY: a reference of the page is held.
+    let mapped = unsafe { Mapped::new(page.0) };
+    let mut wanted = edits
+        .iter_mut()
+        .map(AsMut::as_mut)
+        .filter(|edit| edit.wanted);
+    wanted.any(
+        |edit| match edit.look(&mapped, Outcome::FileDiffers, Purpose::Install) {
+            Ok(_) => true,
+            Err(outcome) => {
+                edit.outcome = outcome;
+                false
+            }
+        },
+    )
+}
+
 /// Finds out which of the edits that are wanted are due in `page`, and tells the others what came of
-/// them. Answers how the page is changed, or [`None`] if no edit is due.
+/// them. Answers how the page is changed, if any edit is due, and whether all are.
 fn look<'i, E: AsMut<Edit<'i>>>(
     page: &PageRef,
     edits: &mut [E],
-    is_private: bool,
+    differing: Outcome,
     purpose: Purpose,
     memo: Option<&mut Memo>,
-) -> Option<Patch> {
+) -> (Option<Patch>, bool) {
     // SAFETY: a reference of the page is held.
     let mapped = unsafe { Mapped::new(page.0) };
-    if let Some(how) = memo
-        .as_ref()
-        .and_then(|memo| memo.recall(page, &mapped, is_private))
-    {
-        edits
-            .iter_mut()
-            .for_each(|edit| edit.as_mut().outcome = Outcome::Due);
-        return Some(how);
+    if let Some(how) = memo.as_ref().and_then(|memo| memo.recall(&mapped)) {
+        let edits = edits.iter_mut().map(AsMut::as_mut);
+        edits.for_each(|edit| edit.outcome = Outcome::Due);
+        return (Some(how), true);
     }
 
     let (mut how, mut all_due) = (None, true);
@@ -529,7 +549,7 @@ fn look<'i, E: AsMut<Edit<'i>>>(
         if !edit.wanted {
             continue;
         }
-        match edit.look(&mapped, is_private, purpose) {
+        match edit.look(&mapped, differing, purpose) {
             Ok(patch) => {
                 edit.outcome = Outcome::Due;
                 // What cannot be done in place for one is done apart for all.
@@ -545,9 +565,9 @@ fn look<'i, E: AsMut<Edit<'i>>>(
         }
     }
     if let (Some(memo), Some(how), true) = (memo, how, all_due) {
-        memo.note(page, &mapped, is_private, how);
+        memo.note(&mapped, how);
     }
-    how
+    (how, all_due)
 }
 
 /// Tells all edits that were needed what came of them.
@@ -667,7 +687,7 @@ fn attempt<'i, E: AsMut<Edit<'i>>>(
     attempt
 }
 
-/// Writes the edits that are needed.
+/// Writes the edits that are `of` this outcome, which is [`Outcome::Written`] then. Answers how many.
 ///
 /// # Safety
 ///
@@ -676,18 +696,38 @@ unsafe fn write_all<'i, E: AsMut<Edit<'i>>>(
     mm: *mut bindings::mm_struct,
     page: &PageRef,
     edits: &mut [E],
+    of: Outcome,
 ) -> u64 {
-    let mut written = 0;
+    let mut written = 0_u64;
+    let (mut start, mut end) = (u64::MAX, 0);
     // SAFETY: a reference of the page is held.
     let mapped = unsafe { Mapped::new(page.0) };
     for edit in edits.iter_mut().map(AsMut::as_mut) {
-        if edit.is_due() {
-            // SAFETY: by contract.
-            unsafe { edit.write(mm, &mapped) };
-            written += 1;
+        if edit.wanted && edit.outcome == of {
+            // SAFETY: by contract, and see below.
+            let len = unsafe { mapped.write_code(edit.vaddr, edit.bytes) };
+            edit.outcome = Outcome::Written;
+            written = written.wrapping_add(1);
+            start = start.min(edit.vaddr);
+            end = end.max(edit.vaddr.wrapping_add(len as u64));
         }
     }
+    if written > 0 {
+        // SAFETY: by contract.
+        unsafe { mapped.written(mm, start..end) };
+    }
     written
+}
+
+/// Whether no CPU executes code of `mm` now: its only user is the current task, which is in the
+/// kernel.
+///
+/// # Safety
+///
+/// `mm` is valid.
+unsafe fn is_idle(mm: *mut bindings::mm_struct) -> bool {
+    // SAFETY: by contract; the current task is valid.
+    unsafe { c::uprobes_task_mm(c::uprobes_current()) == mm && c::uprobes_mm_users(mm) == 1 }
 }
 
 /// Writes with the page table entry locked.
@@ -718,12 +758,15 @@ fn write_locked<'i, E: AsMut<Edit<'i>>>(
             return Attempt::BreakCow;
         }
 
-        if how == Patch::InPlace {
-            IN_PLACE.add(write_all(vma.mm(), page, edits));
+        // Where nobody executes, any change is legal in place.
+        let is_idle = is_idle(vma.mm());
+        if how == Patch::InPlace || is_idle {
+            IN_PLACE.add(write_all(vma.mm(), page, edits, Outcome::Due));
             // No CPU runs the old instructions any more once it was interrupted. An emulator that
             // was translating one meanwhile has overlooked the store, but not a second one.
-            bindings::kick_all_cpus_sync();
-            write_all(vma.mm(), page, edits);
+            if !is_idle && isa::synchronize_code(vma.mm()) {
+                write_all(vma.mm(), page, edits, Outcome::Written);
+            }
             bindings::folio_mark_dirty(folio);
             // Whether the page can be given up is seen for sure only when nobody can write to it.
             if purpose == Purpose::Install || equals_file(vma, vaddr, page).is_none() {
@@ -732,8 +775,8 @@ fn write_locked<'i, E: AsMut<Edit<'i>>>(
         }
         c::uprobes_flush_cache_page(vma.as_ptr(), page_addr, walk);
         c::uprobes_ptep_clear_flush(vma.as_ptr(), page_addr, walk);
-        if how == Patch::Apart {
-            APART.add(write_all(vma.mm(), page, edits));
+        if how == Patch::Apart && !is_idle {
+            APART.add(write_all(vma.mm(), page, edits, Outcome::Due));
         }
     }
 

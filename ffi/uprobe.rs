@@ -24,15 +24,15 @@ use core::mem::{self, MaybeUninit};
 use core::ops::Deref;
 use core::ptr::{self, NonNull};
 
-use kernel::alloc::flags::GFP_KERNEL;
 use kernel::bindings;
+use kernel::ffi::c_void;
 use kernel::prelude::*;
 
 use uprobes_bindings as c;
-use uprobes_core::arch::{Analysis, Arch, MAX_INSN_BYTES};
+use uprobes_core::arch::{same_start, Analysis, Arch, MAX_INSN_BYTES};
 use uprobes_core::deferred::Node as Grave;
 use uprobes_core::errno::Errno;
-use uprobes_core::index::{Index, Key, Node, NodeRef, ReadSection, WriteLocked};
+use uprobes_core::index::{Index, Key, Node, NodeRef, ReadSection, WriteLocked, Writer};
 use uprobes_core::pending_work::PendingWork;
 use uprobes_core::sys::{Acquire, Atomic, Full, Release};
 
@@ -55,11 +55,9 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// The bytes of the instruction alone.
-    pub(crate) fn insn_bytes(&self) -> &[u8] {
-        self.bytes
-            .get(..usize::from(self.analysis.len))
-            .unwrap_or(&self.bytes)
+    /// Whether `bytes` begin with the same instruction.
+    pub(crate) fn is_start_of(&self, bytes: &[u8; MAX_INSN_BYTES]) -> bool {
+        same_start(&self.bytes, bytes, usize::from(self.analysis.len))
     }
 }
 
@@ -112,10 +110,57 @@ unsafe impl ReadSection for IndexWriter {}
 unsafe impl WriteLocked for IndexWriter {}
 
 impl IndexWriter {
+    /// How many changes are made before others get the lock.
+    const AT_ONCE: usize = 64;
+
     fn lock() -> Self {
         // SAFETY: initialised by `init` at boot.
         let lock = unsafe { (*INDEX_LOCK.0.get()).assume_init_ref() };
         Self(lock.lock())
+    }
+
+    fn writer(&mut self) -> Writer<'_> {
+        // SAFETY: the lock is that of the index.
+        unsafe { INDEX.writer(self) }
+    }
+}
+
+/// Where uprobes are allocated.
+struct Cache(UnsafeCell<*mut bindings::kmem_cache>);
+
+// SAFETY: written once at boot, before anything can use it.
+unsafe impl Sync for Cache {}
+
+static CACHE: Cache = Cache(UnsafeCell::new(ptr::null_mut()));
+
+impl Cache {
+    /// # Safety
+    ///
+    /// Called once at boot, before anything is allocated.
+    unsafe fn init(&self) {
+        // SAFETY: nobody else uses the cache yet. It does not return without one.
+        unsafe {
+            *self.0.get() =
+                c::uprobes_cache_create(c"uprobe".as_ptr().cast(), size_of::<Uprobe>() as u32);
+        }
+    }
+
+    /// Fills `memory` with that of uprobes; answers whether there was so much.
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    fn alloc(&self, memory: &mut [*mut c_void]) -> bool {
+        // SAFETY: initialised at boot.
+        unsafe { c::uprobes_cache_alloc_bulk(*self.0.get(), memory.len(), memory.as_mut_ptr()) }
+    }
+
+    /// # Safety
+    ///
+    /// `uprobe` is memory from [`Cache::alloc`], and nobody uses it.
+    unsafe fn free(&self, uprobe: *mut Uprobe) {
+        // SAFETY: by contract.
+        unsafe { bindings::kmem_cache_free(*self.0.get(), uprobe.cast()) };
     }
 }
 
@@ -128,6 +173,7 @@ pub(crate) unsafe fn init() {
     // SAFETY: nobody else uses the lock yet; statics do not move.
     unsafe {
         SpinLock::init(INDEX_LOCK.0.get().cast(), c::uprobes_init_index_lock);
+        CACHE.init();
         GRAVEYARD.init(bury);
     }
 }
@@ -253,24 +299,6 @@ impl Uprobe {
         Ok(code)
     }
 
-    /// Takes the uprobe out of the index: its last consumer and its breakpoints have gone. Pending
-    /// returns may have references for as long as their functions run, and whoever probes the
-    /// place next need not care about them.
-    ///
-    /// # Context
-    ///
-    /// The lock of the file is held, shown by the guard, so nobody is about to register here.
-    pub(crate) fn retire(&self, _file: &FileGuard<'_>) {
-        self.erase();
-    }
-
-    /// Takes the uprobe out of the index, if it is there.
-    fn erase(&self) {
-        let writer = IndexWriter::lock();
-        // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
-        unsafe { INDEX.erase(NonNull::from(&self.node), &writer) };
-    }
-
     /// Has `work` called in a worker in `delay` jiffies.
     ///
     /// # Safety
@@ -339,47 +367,87 @@ impl UprobeRef {
         Self(unsafe { NonNull::new_unchecked(raw.cast()) })
     }
 
-    /// Finds the uprobe at this place of the file or makes it. It is not retired as long as the
-    /// file is locked.
+    /// Puts the uprobe, which is new, into the index, unless there is one at its place, which is
+    /// then answered.
+    fn insert(&self, writer: &mut Writer<'_>) -> Option<UprobeRef> {
+        let node = NonNull::from(&self.node);
+        // SAFETY: it is new and stays where it is; it is taken out of the index before it is freed.
+        let twin = unsafe { writer.insert(node) }.err()?;
+        let known = of_node(twin).try_get();
+        if known.is_none() {
+            // The twin is dying and its worker has not erased it yet: take its place.
+            // SAFETY: as for `insert`; the twin's worker frees it only after the grace periods.
+            unsafe { writer.replace(twin.as_ptr(), node) };
+        }
+        known
+    }
+
+    /// Frees a uprobe that never got into the index.
+    fn free_unused(self) {
+        let this = self.0.as_ptr();
+        mem::forget(self);
+        // SAFETY: from the cache, and known to nobody else.
+        unsafe { CACHE.free(this) };
+    }
+}
+
+/// Makes uprobes, for which it gets memory in bulk.
+pub(crate) struct Supply {
+    /// Memory of uprobes, of which the first `left` are not in use.
+    memory: [*mut c_void; Self::AT_ONCE],
+    left: usize,
+    /// How many uprobes are wanted yet.
+    wanted: usize,
+}
+
+impl Supply {
+    const AT_ONCE: usize = 16;
+
+    /// One that is to make `wanted` uprobes.
+    pub(crate) const fn new(wanted: usize) -> Self {
+        Self {
+            memory: [ptr::null_mut(); Self::AT_ONCE],
+            left: 0,
+            wanted,
+        }
+    }
+
+    #[inline]
+    fn take(&mut self) -> Option<NonNull<Uprobe>> {
+        if self.left == 0 {
+            self.refill();
+        }
+        self.left = self.left.checked_sub(1)?;
+        NonNull::new(self.memory.get(self.left)?.cast())
+    }
+
+    #[cold]
+    fn refill(&mut self) {
+        let count = self.wanted.clamp(1, Self::AT_ONCE);
+        let memory = self.memory.get_mut(..count).unwrap_or_default();
+        if CACHE.alloc(memory) {
+            self.left = count;
+            self.wanted = self.wanted.saturating_sub(count);
+        }
+    }
+
+    /// A new uprobe that nobody else knows.
     ///
     /// # Errors
     ///
     /// `ENOMEM`.
-    pub(crate) fn find_or_insert(
-        file: &FileGuard<'_>,
-        offset: u64,
-        ref_ctr_offset: u64,
-    ) -> Result<UprobeRef, Errno> {
-        let fresh = Self::alloc(file.inode(), offset, ref_ctr_offset)?;
-        let writer = IndexWriter::lock();
-        loop {
-            // SAFETY: `fresh` is in no index yet and stays where it is; it is taken out of the
-            // index before it is freed.
-            let node = NonNull::from(&fresh.node);
-            let twin = match unsafe { INDEX.insert(node, &writer) } {
-                Ok(()) => return Ok(fresh),
-                Err(twin) => twin,
-            };
-            if let Some(twin) = of_node(twin).try_get() {
-                drop(writer);
-                fresh.free_unused();
-                return Ok(twin);
-            }
-            // The twin is dying and its worker has not erased it yet: take its place.
-            // SAFETY: as for `insert`; the twin's worker frees it only after the grace periods.
-            if unsafe { INDEX.replace(twin.as_ptr(), node, &writer) } {
-                return Ok(fresh);
-            }
-        }
-    }
-
-    fn alloc(
+    ///
+    /// # Context
+    ///
+    /// May sleep.
+    pub(crate) fn make(
+        &mut self,
         inode: *mut bindings::inode,
         offset: u64,
         ref_ctr_offset: u64,
     ) -> Result<UprobeRef, Errno> {
-        let memory = KBox::<Uprobe>::new_uninit(GFP_KERNEL).map_err(|_| Errno::ENOMEM)?;
-        let this = KBox::into_raw(memory).cast::<Uprobe>();
+        let memory = self.take().ok_or(Errno::ENOMEM)?;
+        let this = memory.as_ptr();
         // SAFETY: `this` is fresh memory of a `Uprobe`; every member that must be is initialised
         // here.
         unsafe {
@@ -395,17 +463,70 @@ impl UprobeRef {
             (&raw mut (*this).ready).write(Atomic::new(false));
             (&raw mut (*this).grave).write(UnsafeCell::new(Grave::new()));
             (&raw mut (*this).removal).write(PendingWork::new());
-            // INVARIANT: the one reference goes to the result.
-            Ok(UprobeRef(NonNull::new_unchecked(this)))
+        }
+        // INVARIANT: the one reference goes to the result.
+        Ok(UprobeRef(memory))
+    }
+}
+
+impl Drop for Supply {
+    fn drop(&mut self) {
+        for memory in self.memory.iter().take(self.left) {
+            // SAFETY: from the cache, and not in use.
+            unsafe { CACHE.free(memory.cast()) };
         }
     }
+}
 
-    /// Frees a uprobe that never got into the index.
-    fn free_unused(self) {
-        let this = self.0.as_ptr();
-        mem::forget(self);
-        // SAFETY: allocated by `alloc` and known to nobody else.
-        drop(unsafe { KBox::from_raw(this.cast::<MaybeUninit<Uprobe>>()) });
+/// Puts each uprobe, which is new, into the index. Where there is one already, takes that instead
+/// and calls `met`, with the new one, which is then freed. It takes least time if they are ascending
+/// by place.
+///
+/// None of them is retired as long as the file is locked.
+///
+/// # Context
+///
+/// Process context. `met` must not sleep.
+pub(crate) fn insert_all<E: AsMut<UprobeRef>>(
+    _file: &FileGuard<'_>,
+    entries: &mut [E],
+    mut met: impl FnMut(&mut E, &Uprobe),
+) {
+    for some in entries.chunks_mut(IndexWriter::AT_ONCE) {
+        let mut lock = IndexWriter::lock();
+        let mut writer = lock.writer();
+        for entry in some {
+            let fresh = entry.as_mut();
+            if let Some(twin) = fresh.insert(&mut writer) {
+                let fresh = mem::replace(fresh, twin);
+                met(entry, &fresh);
+                fresh.free_unused();
+            }
+        }
+    }
+}
+
+/// Takes uprobes out of the index whose last consumers and breakpoints have gone. Pending returns
+/// may have references for as long as their functions run, and whoever probes the places next need
+/// not care about them.
+///
+/// # Context
+///
+/// The lock of the file is held, shown by the guard, so nobody is about to register here.
+pub(crate) fn retire_all<'u>(_file: &FileGuard<'_>, uprobes: impl Iterator<Item = &'u Uprobe>) {
+    erase_all(uprobes);
+}
+
+/// Takes uprobes out of the index, as far as they are there.
+fn erase_all<'u>(uprobes: impl Iterator<Item = &'u Uprobe>) {
+    let mut uprobes = uprobes.peekable();
+    while uprobes.peek().is_some() {
+        let mut lock = IndexWriter::lock();
+        let mut writer = lock.writer();
+        for uprobe in uprobes.by_ref().take(IndexWriter::AT_ONCE) {
+            // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
+            unsafe { writer.erase(NonNull::from(&uprobe.node)) };
+        }
     }
 }
 
@@ -436,12 +557,9 @@ static GRAVEYARD: Deferrer = Deferrer::new();
 /// Takes uprobes without references out of the index, and frees them after the grace periods.
 unsafe extern "C" fn bury(_work: *mut bindings::work_struct) {
     let dead = GRAVEYARD.take();
-    for node in dead.peek() {
-        // SAFETY: pushed by `drop`; freed below.
-        let uprobe = unsafe { &*of_grave(node) };
-        // It may have been retired, or a new uprobe for the same place have taken its place.
-        uprobe.erase();
-    }
+    // They may have been retired, or new uprobes for the same places have taken their places.
+    // SAFETY: what is buried is a uprobe, and stays one until the end of this function.
+    erase_all(dead.peek().map(|node| unsafe { &*of_grave(node) }));
     // In the order of the ways to a uprobe.
     sync::synchronize_tasks_trace();
     // SAFETY: FFI calls in process context.
@@ -450,8 +568,8 @@ unsafe extern "C" fn bury(_work: *mut bindings::work_struct) {
         bindings::synchronize_rcu();
     }
     for node in dead {
-        // SAFETY: allocated by `UprobeRef::alloc`; after the grace periods nobody can reach it.
-        drop(unsafe { KBox::from_raw(of_grave(node).cast::<MaybeUninit<Uprobe>>()) });
+        // SAFETY: from the cache; after the grace periods nobody can reach it.
+        unsafe { CACHE.free(of_grave(node)) };
     }
 }
 

@@ -11,6 +11,21 @@ use crate::errno::Errno;
 /// Longest instruction of any backend in bytes, rounded up; the size of every instruction buffer.
 pub const MAX_INSN_BYTES: usize = 16;
 
+/// Whether the first `len` bytes are the same, at most all of them.
+#[inline]
+pub const fn same_start(a: &[u8; MAX_INSN_BYTES], b: &[u8; MAX_INSN_BYTES], len: usize) -> bool {
+    let difference = u128::from_le_bytes(*a) ^ u128::from_le_bytes(*b);
+    // What is behind them is shifted out.
+    match len {
+        0 => true,
+        // CAST: Less than 64; narrows to the first 8 bytes.
+        1..=8 => (difference as u64) << (64 - 8 * len as u32) == 0,
+        // CAST: Less than 128.
+        9..=MAX_INSN_BYTES => difference << (128 - 8 * len as u32) == 0,
+        _ => difference == 0,
+    }
+}
+
 /// A user access that could not be completed; nothing was changed by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
@@ -396,4 +411,28 @@ pub trait Arch: Sized + 'static {
     /// Whether the instruction commonly starts a function, so that the caller's frame is not set
     /// up yet and an unwinder must take the return address from the top of the stack.
     fn is_function_entry(bytes: &[u8; MAX_INSN_BYTES], bitness: Bitness) -> bool;
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn same_start_is_that_of_slices(
+            a in any::<[u8; MAX_INSN_BYTES]>(),
+            differs in 0..=MAX_INSN_BYTES,
+            flip in 1_u8..,
+            len in 0..=MAX_INSN_BYTES + 1,
+        ) {
+            let mut b = a;
+            if let Some(byte) = b.get_mut(differs) {
+                *byte ^= flip;
+            }
+            let len_of_both = len.min(MAX_INSN_BYTES);
+            let same = a[..len_of_both] == b[..len_of_both];
+            prop_assert_eq!(same_start(&a, &b, len), same);
+        }
+    }
 }

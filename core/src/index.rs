@@ -56,14 +56,14 @@
 //!
 //! # Replacement
 //!
-//! [`Index::replace`] puts a node in the place of one with the same key, level by level. As the
+//! [`Writer::replace`] puts a node in the place of one with the same key, level by level. As the
 //! two have the same key they have the same height; a reader that goes by the one on one level
 //! and by the other on the next finds the same neighbours, and one of the two itself.
 //!
 //! # Erasures are counted
 //!
-//! [`Index::erasures`] grows after each node has been unlinked and before [`Index::erase`] or
-//! [`Index::replace`] returns, hence before the grace period that the caller then waits for. A
+//! [`Index::erasures`] grows after each node has been unlinked and before [`Writer::erase`] or
+//! [`Writer::replace`] returns, hence before the grace period that the caller then waits for. A
 //! reader that has found a node and sees the same count in a later read section may use the node
 //! without a lookup; [`crate::last_hit`] has the proof.
 
@@ -112,7 +112,7 @@ impl Key {
     /// On how many levels a node with this key is linked, `1..=MAX_HEIGHT`.
     ///
     /// A hash takes the place of a random number: the same key has the same height always, which
-    /// [`Index::replace`] leans on. Keys come from privileged users only, so nobody is tempted
+    /// [`Writer::replace`] leans on. Keys come from privileged users only, so nobody is tempted
     /// to choose them such that the list becomes slow.
     const fn height(self) -> usize {
         // The finaliser of splitmix64: every bit of the key flips each result bit about half of
@@ -177,9 +177,9 @@ impl Links {
 #[repr(C)]
 pub struct Node {
     key: Key,
+    next: Links,
     height: u32,
     linked: Atomic<bool>,
-    next: Links,
 }
 
 impl Node {
@@ -188,10 +188,10 @@ impl Node {
         pub fn new(key: Key) -> Self {
             Self {
                 key,
+                next: Links::new(),
                 // CAST: At most `MAX_HEIGHT`.
                 height: key.height() as u32,
                 linked: Atomic::new(false),
-                next: Links::new(),
             }
         }
     }
@@ -227,7 +227,7 @@ impl Node {
 /// A node that was found, valid as long as the evidence `'g` that it was found with.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeRef<'g> {
-    /// Invariant: points to a node that stays readable for `'g`, as [`Index::insert`] demands.
+    /// Invariant: points to a node that stays readable for `'g`, as [`Writer::insert`] demands.
     ptr: NonNull<Node>,
     section: PhantomData<&'g Node>,
 }
@@ -257,7 +257,7 @@ impl<'g> NodeRef<'g> {
         self.node().key
     }
 
-    /// The pointer that [`Index::insert`] or [`Index::replace`] was given, from which the object
+    /// The pointer that [`Writer::insert`] or [`Writer::replace`] was given, from which the object
     /// around the node can be computed.
     #[inline]
     pub fn as_ptr(self) -> NonNull<Node> {
@@ -278,7 +278,7 @@ impl<'g> NodeRef<'g> {
         let next = self.node().next.on(0).load(Dependent);
         // SAFETY: A link leads to a node that was linked when this one was, or after; the section
         // `'g` began before either was erased (see the module documentation). Under the lock of
-        // writers, nodes are erased by the holder only, who answers for it (`Index::erase`).
+        // writers, nodes are erased by the holder only, who answers for it (`Writer::erase`).
         unsafe { NodeRef::from_link(next) }
     }
 }
@@ -308,7 +308,7 @@ pub struct Index {
     top: Atomic<u32>,
     len: Atomic<usize>,
     erasures: Atomic<u64>,
-    /// Invariant: links lead to nodes that [`Index::insert`] or [`Index::replace`] was given and
+    /// Invariant: links lead to nodes that [`Writer::insert`] or [`Writer::replace`] was given and
     /// that its contract keeps readable.
     head: Links,
 }
@@ -375,29 +375,7 @@ impl Index {
     ///
     /// As [`Index::find`].
     #[inline]
-    pub fn lower_bound<'g>(&self, key: Key, section: &'g impl ReadSection) -> Option<NodeRef<'g>> {
-        self.descend(key, section, |_, _| ())
-    }
-
-    /// The nodes whose keys are not less than `key`, in order. One that is there all the time is
-    /// not passed over; one that comes or goes meanwhile may be among them or not.
-    ///
-    /// # Context
-    ///
-    /// As [`Index::find`], for as long as the iterator is used.
-    pub fn iter_from<'g>(&self, key: Key, section: &'g impl ReadSection) -> Iter<'g> {
-        Iter(self.lower_bound(key, section))
-    }
-
-    /// Walks to the last place before `key`, calls `left` with the links on each level that it
-    /// leaves, from the highest in use down to 0, and returns the node after that place.
-    #[inline(always)]
-    fn descend<'a, 'g: 'a>(
-        &'a self,
-        key: Key,
-        _section: &'g impl ReadSection,
-        mut left: impl FnMut(usize, &'a Links),
-    ) -> Option<NodeRef<'g>> {
+    pub fn lower_bound<'g>(&self, key: Key, _section: &'g impl ReadSection) -> Option<NodeRef<'g>> {
         let mut links = &self.head;
         // CAST: Widens.
         let mut level = self.top.load(Relaxed) as usize;
@@ -412,7 +390,6 @@ impl Index {
                     _ => break next,
                 }
             };
-            left(level, links);
             if level == 0 {
                 return after;
             }
@@ -420,132 +397,31 @@ impl Index {
         }
     }
 
-    /// The links before `key` on all levels, and the node with this key.
-    fn before<'a, 'g: 'a>(
-        &'a self,
-        key: Key,
-        lock: &'g impl WriteLocked,
-    ) -> ([&'a Links; MAX_HEIGHT], Option<NodeRef<'g>>) {
-        let mut before = [&self.head; MAX_HEIGHT];
-        let after = self.descend(key, lock, |level, links| {
-            if let Some(slot) = before.get_mut(level) {
-                *slot = links;
-            }
-        });
-        (before, after.filter(|node| node.key() == key))
-    }
-
-    /// Inserts `node`, or returns the one that has its key already, which then stays.
-    ///
-    /// # Safety
-    ///
-    /// - `node` points to a [`Node`] that has never been in an index.
-    /// - If this succeeds, the node is not moved, and is only accessed through shared references,
-    ///   until it has been taken out by [`erase`](Self::erase) or [`replace`](Self::replace) and
-    ///   every value of [`ReadSection`] that existed then is gone: a grace period.
-    /// - `lock` stands for the lock of this index.
+    /// The nodes whose keys are not less than `key`, in order. One that is there all the time is
+    /// not passed over; one that comes or goes meanwhile may be among them or not.
     ///
     /// # Context
     ///
-    /// Under the lock of writers. Does not sleep.
-    pub unsafe fn insert<'g>(
-        &self,
-        node: NonNull<Node>,
-        lock: &'g impl WriteLocked,
-    ) -> Result<(), NodeRef<'g>> {
-        // SAFETY: By the contract of this function.
-        let new = unsafe { node.as_ref() };
-        let (before, there) = self.before(new.key, lock);
-        if let Some(there) = there {
-            return Err(there);
-        }
-
-        for (level, links) in before.iter().enumerate().take(new.height()) {
-            let after = links.on(level).load(Relaxed);
-            new.next.on(level).store(after, Relaxed);
-        }
-        new.linked.store(true, Relaxed);
-        for (level, links) in before.iter().enumerate().take(new.height()) {
-            // Release: the node's own links and key are visible to who finds it.
-            links.on(level).store(node.as_ptr(), Release);
-        }
-        let top = new.height.saturating_sub(1);
-        if top > self.top.load(Relaxed) {
-            self.top.store(top, Relaxed);
-        }
-        self.len
-            .store(self.len.load(Relaxed).wrapping_add(1), Relaxed);
-        Ok(())
+    /// As [`Index::find`], for as long as the iterator is used.
+    pub fn iter_from<'g>(&self, key: Key, section: &'g impl ReadSection) -> Iter<'g> {
+        Iter(self.lower_bound(key, section))
     }
 
-    /// Takes out `node`; answers whether it was in the index. See [`Index::insert`] for how long
-    /// it must still be left as it is.
-    ///
-    /// # Safety
-    ///
-    /// - `node` points to a [`Node`].
-    /// - `lock` stands for the lock of this index.
-    /// - A [`NodeRef`] that the caller has got by `lock` is not used after the memory of the node
-    ///   it stands for, or of one that could be reached by [`NodeRef::next`], has been freed.
+    /// What changes it.
     ///
     /// # Context
     ///
-    /// Under the lock of writers. Does not sleep.
-    pub unsafe fn erase(&self, node: NonNull<Node>, lock: &impl WriteLocked) -> bool {
-        // SAFETY: By the contract of this function.
-        let old = unsafe { node.as_ref() };
-        let (before, there) = self.before(old.key, lock);
-        if there.is_none_or(|there| there.ptr != node) {
-            return false;
-        }
-
-        for (level, links) in before.iter().enumerate().take(old.height()).rev() {
-            let after = old.next.on(level).load(Relaxed);
-            // Release: the node after it was made visible by another store, maybe by another CPU.
-            links.on(level).store(after, Release);
-        }
-        self.lower_top();
-        self.len
-            .store(self.len.load(Relaxed).wrapping_sub(1), Relaxed);
-        self.removed(old);
-        true
-    }
-
-    /// Puts `new` in the place of `old`, such that a reader finds the one or the other at each
-    /// moment; answers whether it did. It does nothing unless `old` is in the index and both
-    /// have the same key.
+    /// Under the lock of writers, which `_lock` stands for. Does not sleep.
     ///
     /// # Safety
     ///
-    /// That of [`Index::insert`] for `new`, and that of [`Index::erase`] for `old`.
-    ///
-    /// # Context
-    ///
-    /// Under the lock of writers. Does not sleep.
-    pub unsafe fn replace(
-        &self,
-        old: NonNull<Node>,
-        new: NonNull<Node>,
-        lock: &impl WriteLocked,
-    ) -> bool {
-        // SAFETY: By the contract of this function.
-        let (from, to) = unsafe { (old.as_ref(), new.as_ref()) };
-        let (before, there) = self.before(from.key, lock);
-        if from.key != to.key || old == new || there.is_none_or(|there| there.ptr != old) {
-            return false;
+    /// `_lock` stands for the lock of this index.
+    pub unsafe fn writer<'g, L: WriteLocked>(&'g self, _lock: &'g mut L) -> Writer<'g> {
+        Writer {
+            index: self,
+            before: [&self.head; MAX_HEIGHT],
+            key: Key::new(0, 0),
         }
-
-        for level in 0..from.height() {
-            let after = from.next.on(level).load(Relaxed);
-            to.next.on(level).store(after, Relaxed);
-        }
-        to.linked.store(true, Relaxed);
-        for (level, links) in before.iter().enumerate().take(from.height()) {
-            // Release: as in `insert`.
-            links.on(level).store(new.as_ptr(), Release);
-        }
-        self.removed(from);
-        true
     }
 
     /// Accounts for a node that has been unlinked from all levels.
@@ -565,6 +441,169 @@ impl Index {
         }
         // CAST: Less than `MAX_HEIGHT`.
         self.top.store(top as u32, Relaxed);
+    }
+}
+
+/// Changes an [`Index`], under its lock.
+///
+/// Goes on from where it was: a change near the last one, at a higher key, takes few steps, however
+/// many nodes there are.
+#[derive(Debug)]
+pub struct Writer<'g> {
+    index: &'g Index,
+    /// The last links before `key` on each level.
+    ///
+    /// Invariant: of the head, or of a node that is in the index.
+    before: [&'g Links; MAX_HEIGHT],
+    /// What was sought last.
+    key: Key,
+}
+
+impl<'g> Writer<'g> {
+    /// The last links known to be before `key` on `level`, which is less than [`MAX_HEIGHT`].
+    #[inline(always)]
+    fn before(&mut self, level: usize) -> &mut &'g Links {
+        // PANIC: The mask is less than the length, known when compiled.
+        &mut self.before[level & (MAX_HEIGHT - 1)]
+    }
+
+    /// The links of the node after `links` on `level`, if it is before `key` too.
+    #[inline(always)]
+    fn step(links: &'g Links, level: usize, key: Key) -> Option<&'g Links> {
+        // SAFETY: The lock is held for `'g`: a node that is linked stays readable.
+        let next = unsafe { NodeRef::from_link(links.on(level).load(Dependent)) }?;
+        (next.key() < key).then_some(&next.node().next)
+    }
+
+    /// Goes to the last place before `key`, on all levels, and answers the node with this key.
+    fn seek(&mut self, key: Key) -> Option<NodeRef<'g>> {
+        if key < self.key {
+            self.before = [&self.index.head; MAX_HEIGHT];
+        }
+        self.key = key;
+
+        // Up, as long as there is a way to the right: a level with none has none above it.
+        // CAST: Widens.
+        let top = self.index.top.load(Relaxed) as usize;
+        let mut level = 0;
+        while Self::step(self.before(level), level, key).is_some() && level < top {
+            level += 1;
+        }
+        // Right and down. Wherever it went right, it is further than any lower level was before.
+        let mut further = None;
+        loop {
+            let mut links = further.unwrap_or(*self.before(level));
+            while let Some(next) = Self::step(links, level, key) {
+                links = next;
+                further = Some(links);
+            }
+            *self.before(level) = links;
+            if level == 0 {
+                break;
+            }
+            level -= 1;
+        }
+        // SAFETY: As in `step`.
+        let next = unsafe { NodeRef::from_link(self.before(0).on(0).load(Dependent)) };
+        next.filter(|node| node.key() == key)
+    }
+
+    /// Inserts `node`, or returns the one that has its key already, which then stays.
+    ///
+    /// # Safety
+    ///
+    /// - `node` points to a [`Node`] that has never been in an index.
+    /// - If this succeeds, the node is not moved, and is only accessed through shared references,
+    ///   until it has been taken out by [`erase`](Self::erase) or [`replace`](Self::replace) and
+    ///   every value of [`ReadSection`] that existed then is gone: a grace period.
+    pub unsafe fn insert(&mut self, node: NonNull<Node>) -> Result<(), NodeRef<'g>> {
+        // SAFETY: By the contract of this function.
+        let new = unsafe { node.as_ref() };
+        if let Some(there) = self.seek(new.key) {
+            return Err(there);
+        }
+
+        for (level, links) in self.before.iter().enumerate().take(new.height()) {
+            let after = links.on(level).load(Relaxed);
+            new.next.on(level).store(after, Relaxed);
+        }
+        new.linked.store(true, Relaxed);
+        for (level, links) in self.before.iter_mut().enumerate().take(new.height()) {
+            // Release: the node's own links and key are visible to who finds it.
+            links.on(level).store(node.as_ptr(), Release);
+            *links = &new.next;
+        }
+        // INVARIANT: Between the new node and the one after it there is none.
+        self.key = Key::new(new.key.inode, new.key.offset.saturating_add(1));
+        let index = self.index;
+        let top = new.height.saturating_sub(1);
+        if top > index.top.load(Relaxed) {
+            index.top.store(top, Relaxed);
+        }
+        index
+            .len
+            .store(index.len.load(Relaxed).wrapping_add(1), Relaxed);
+        Ok(())
+    }
+
+    /// Takes out `node`; answers whether it was in the index. See [`Writer::insert`] for how long
+    /// it must still be left as it is.
+    ///
+    /// # Safety
+    ///
+    /// - `node` points to a [`Node`].
+    /// - A [`NodeRef`] that the caller has got by the lock is not used after the memory of the node
+    ///   it stands for, or of one that could be reached by [`NodeRef::next`], has been freed.
+    pub unsafe fn erase(&mut self, node: NonNull<Node>) -> bool {
+        // SAFETY: By the contract of this function.
+        let old = unsafe { node.as_ref() };
+        if !old.is_linked() {
+            return false;
+        }
+        if self.seek(old.key).is_none_or(|there| there.ptr != node) {
+            return false;
+        }
+
+        for (level, links) in self.before.iter().enumerate().take(old.height()).rev() {
+            let after = old.next.on(level).load(Relaxed);
+            // Release: the node after it was made visible by another store, maybe by another CPU.
+            links.on(level).store(after, Release);
+        }
+        let index = self.index;
+        index.lower_top();
+        index
+            .len
+            .store(index.len.load(Relaxed).wrapping_sub(1), Relaxed);
+        index.removed(old);
+        true
+    }
+
+    /// Puts `new` in the place of `old`, such that a reader finds the one or the other at each
+    /// moment; answers whether it did. It does nothing unless `old` is in the index and both
+    /// have the same key.
+    ///
+    /// # Safety
+    ///
+    /// That of [`Writer::insert`] for `new`, and that of [`Writer::erase`] for `old`.
+    pub unsafe fn replace(&mut self, old: NonNull<Node>, new: NonNull<Node>) -> bool {
+        // SAFETY: By the contract of this function.
+        let (from, to) = unsafe { (old.as_ref(), new.as_ref()) };
+        let there = self.seek(from.key);
+        if from.key != to.key || old == new || there.is_none_or(|there| there.ptr != old) {
+            return false;
+        }
+
+        for level in 0..from.height() {
+            let after = from.next.on(level).load(Relaxed);
+            to.next.on(level).store(after, Relaxed);
+        }
+        to.linked.store(true, Relaxed);
+        for (level, links) in self.before.iter().enumerate().take(from.height()) {
+            // Release: as in `insert`.
+            links.on(level).store(new.as_ptr(), Release);
+        }
+        self.index.removed(from);
+        true
     }
 }
 
@@ -657,7 +696,7 @@ mod tests {
         fn insert(&mut self, key: Key) -> Result<NonNull<Node>, NonNull<Node>> {
             let node = self.create(key);
             // SAFETY: The node is new and is freed after the index; there is one thread.
-            match unsafe { self.index.insert(node, &Token) } {
+            match unsafe { self.index.writer(&mut Token).insert(node) } {
                 Ok(()) => Ok(node),
                 Err(there) => Err(there.as_ptr()),
             }
@@ -665,12 +704,12 @@ mod tests {
 
         fn erase(&self, node: NonNull<Node>) -> bool {
             // SAFETY: From `create`; nothing is freed before the index is.
-            unsafe { self.index.erase(node, &Token) }
+            unsafe { self.index.writer(&mut Token).erase(node) }
         }
 
         fn replace(&self, old: NonNull<Node>, new: NonNull<Node>) -> bool {
             // SAFETY: Both from `create`, `new` is new; nothing is freed before the index is.
-            unsafe { self.index.replace(old, new, &Token) }
+            unsafe { self.index.writer(&mut Token).replace(old, new) }
         }
 
         fn find(&self, key: Key) -> Option<NonNull<Node>> {
@@ -912,6 +951,69 @@ mod tests {
         }
     }
 
+    proptest! {
+        #![proptest_config(ProptestConfig {
+            cases: if cfg!(miri) { 2 } else { 512 },
+            failure_persistence: None,
+            ..ProptestConfig::default()
+        })]
+
+        /// Whatever the order of the keys: a writer goes on from where it was.
+        #[test]
+        fn one_writer_makes_many_changes(
+            batches in prop::collection::vec(prop::collection::vec(op(), 1..32), 1..OPS / 16)
+        ) {
+            let mut owned = Owned::default();
+            let mut map = BTreeMap::new();
+            for batch in batches {
+                let with_node: Vec<_> = batch
+                    .into_iter()
+                    .map(|op| match op {
+                        Op::Insert(key) | Op::Replace(key) => (owned.create(key), op),
+                        _ => (NonNull::dangling(), op),
+                    })
+                    .collect();
+                let mut token = Token;
+                // SAFETY: There is one thread. Nodes are new where they go in, and are freed after
+                // the index.
+                unsafe {
+                    let mut writer = owned.index.writer(&mut token);
+                    for (node, op) in with_node {
+                        match op {
+                            Op::Insert(key) => match (writer.insert(node), map.get(&key)) {
+                                (Ok(()), None) => {
+                                    map.insert(key, node);
+                                }
+                                (Err(there), Some(node)) => {
+                                    prop_assert_eq!(there.as_ptr(), *node);
+                                }
+                                (got, want) => prop_assert!(false, "{got:?}, {want:?}"),
+                            },
+                            Op::Erase(key) => {
+                                if let Some(node) = map.remove(&key) {
+                                    prop_assert!(writer.erase(node));
+                                    prop_assert!(!writer.erase(node));
+                                }
+                            }
+                            Op::Replace(key) => {
+                                if let Some(old) = map.get_mut(&key) {
+                                    prop_assert!(writer.replace(*old, node));
+                                    *old = node;
+                                }
+                            }
+                            Op::Find(_) | Op::From(_) => (),
+                        }
+                    }
+                }
+                owned.check();
+                prop_assert_eq!(
+                    owned.keys_from(Key::new(0, 0)),
+                    map.keys().copied().collect::<Vec<_>>()
+                );
+            }
+        }
+    }
+
     /// Readers against a writer, on real threads; under Miri also a search for data races.
     #[test]
     fn readers_never_miss_what_stays() {
@@ -946,9 +1048,11 @@ mod tests {
                 let twin = Object::create(key(round % stay * 2 + 1), 0usize);
                 // SAFETY: One thread writes; nodes are new, and freed when no reader is left.
                 unsafe {
-                    assert!(index.insert(node, &Token).is_ok());
-                    assert!(index.replace(node, twin, &Token));
-                    assert!(index.erase(twin, &Token));
+                    let mut token = Token;
+                    let mut writer = index.writer(&mut token);
+                    assert!(writer.insert(node).is_ok());
+                    assert!(writer.replace(node, twin));
+                    assert!(writer.erase(twin));
                 }
                 churn.extend([node, twin]);
             }
@@ -1023,20 +1127,20 @@ mod loom_models {
         fn insert(&self, key: Key) -> Ptr {
             let node = self.create(key);
             // SAFETY: New; freed when the model ends; one writer at a time.
-            assert!(unsafe { self.index.insert(node.0, &Token) }.is_ok());
+            assert!(unsafe { self.index.writer(&mut Token).insert(node.0) }.is_ok());
             node
         }
 
         fn erase(&self, node: Ptr) {
             // SAFETY: From `create`; freed when the model ends; one writer at a time.
-            assert!(unsafe { self.index.erase(node.0, &Token) });
+            assert!(unsafe { self.index.writer(&mut Token).erase(node.0) });
         }
 
         fn replace(&self, old: Ptr) -> Ptr {
             // SAFETY: From `create`; freed when the model ends.
             let new = self.create(unsafe { old.0.as_ref() }.key());
             // SAFETY: As in `insert` and `erase`.
-            assert!(unsafe { self.index.replace(old.0, new.0, &Token) });
+            assert!(unsafe { self.index.writer(&mut Token).replace(old.0, new.0) });
             new
         }
 
