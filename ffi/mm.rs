@@ -822,6 +822,10 @@ pub(crate) unsafe fn can_be_read(inode: *mut bindings::inode) -> bool {
 /// not. Answers whether to try again makes no sense: a page beyond the end of the file may come yet,
 /// as may the code that was probed, and memory.
 fn install_all(vma: &Vma<'_>) -> bool {
+    // Who registers first puts the uprobe into the index, and then looks for mappings.
+    if !uprobe::may_be_in(vma.inode()) {
+        return true;
+    }
     let mut offsets = vma.offsets(vma.start(), vma.end());
     let mut complete = true;
     let rcu = TasksTrace::enter();
@@ -911,7 +915,7 @@ pub(crate) unsafe extern "C" fn uprobe_munmap(
     if let Some(state) = unsafe { MmState::get(mm) } {
         let (start, end) = (start as u64, end as u64);
         let mut lost = vma.may_hold_semaphores() && state.semaphores.lose(start..end);
-        if vma.wants_probes() {
+        if vma.wants_probes() && uprobe::may_be_in(vma.inode()) {
             let rcu = TasksTrace::enter();
             lost |= uprobe::in_range(vma.inode(), vma.offsets(start, end), &rcu)
                 .next()

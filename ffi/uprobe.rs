@@ -184,6 +184,12 @@ pub(crate) fn none_registered() -> bool {
     INDEX.is_empty()
 }
 
+/// Whether there may be uprobes of `inode`; if not, there is none for sure.
+#[inline]
+pub(crate) fn may_be_in(inode: *mut bindings::inode) -> bool {
+    INDEX.may_have(inode as u64)
+}
+
 /// Number of uprobes ever taken out of the index; see [`uprobes_core::last_hit`].
 #[inline]
 pub(crate) fn erasures() -> u64 {

@@ -92,6 +92,11 @@ pub const MAX_HEIGHT: usize = 8;
 
 const _: () = assert!(MAX_HEIGHT.is_power_of_two());
 
+/// Buckets that inodes are counted in. A power of two.
+const BUCKETS: usize = if cfg!(loom) { 2 } else { 64 };
+
+const _: () = assert!(BUCKETS.is_power_of_two());
+
 /// A place in a file. Ordered by inode, then by offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(C)]
@@ -308,6 +313,8 @@ pub struct Index {
     top: Atomic<u32>,
     len: Atomic<usize>,
     erasures: Atomic<u64>,
+    /// How many nodes there are whose inodes are in each bucket.
+    inodes: [Atomic<usize>; BUCKETS],
     /// Invariant: links lead to nodes that [`Writer::insert`] or [`Writer::replace`] was given and
     /// that its contract keeps readable.
     head: Links,
@@ -321,6 +328,7 @@ impl Index {
                 top: Atomic::new(0),
                 len: Atomic::new(0),
                 erasures: Atomic::new(0),
+                inodes: atomics![Atomic::new(0); BUCKETS],
                 head: Links::new(),
             }
         }
@@ -343,6 +351,28 @@ impl Index {
     /// Any.
     pub fn len(&self) -> usize {
         self.len.load(Relaxed)
+    }
+
+    /// Whether there may be nodes of `inode`; if not, there is none for sure. Exact under the lock of
+    /// writers, else as of some moment.
+    ///
+    /// For those who would search for nothing most of the time: it takes one load.
+    ///
+    /// # Context
+    ///
+    /// Any.
+    #[inline]
+    pub fn may_have(&self, inode: u64) -> bool {
+        self.count_of(inode).load(Relaxed) != 0
+    }
+
+    /// The count of the bucket of `inode`.
+    #[inline]
+    fn count_of(&self, inode: u64) -> &Atomic<usize> {
+        // CAST: The highest bits, which depend on all of the number's.
+        let hash = (inode.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
+        // PANIC: The mask is less than the length, known when compiled.
+        &self.inodes[(hash >> 16) & (BUCKETS - 1)]
     }
 
     /// How many nodes have been erased or replaced so far.
@@ -528,6 +558,9 @@ impl<'g> Writer<'g> {
             new.next.on(level).store(after, Relaxed);
         }
         new.linked.store(true, Relaxed);
+        // Before the node is: who is told that there is none would not have found it.
+        let count = self.index.count_of(new.key.inode);
+        count.store(count.load(Relaxed).wrapping_add(1), Relaxed);
         for (level, links) in self.before.iter_mut().enumerate().take(new.height()) {
             // Release: the node's own links and key are visible to who finds it.
             links.on(level).store(node.as_ptr(), Release);
@@ -570,6 +603,8 @@ impl<'g> Writer<'g> {
             links.on(level).store(after, Release);
         }
         let index = self.index;
+        let count = index.count_of(old.key.inode);
+        count.store(count.load(Relaxed).wrapping_sub(1), Relaxed);
         index.lower_top();
         index
             .len
@@ -728,6 +763,9 @@ mod tests {
             let keys = self.keys_from(Key::new(0, 0));
             assert_eq!(keys.len(), self.index.len());
             assert_eq!(keys.is_empty(), self.index.is_empty());
+            assert!(keys.iter().all(|key| self.index.may_have(key.inode)));
+            let counts = self.index.inodes.iter().map(|count| count.load(Relaxed));
+            assert_eq!(counts.sum::<usize>(), keys.len());
             assert!(keys.windows(2).all(|pair| pair[0] < pair[1]));
             for level in 0..MAX_HEIGHT {
                 let wanted: Vec<_> = keys.iter().filter(|key| key.height() > level).collect();
@@ -758,6 +796,18 @@ mod tests {
 
     fn key(offset: u64) -> Key {
         Key::new(1, offset)
+    }
+
+    #[test]
+    fn most_inodes_without_nodes_are_known_to_have_none() {
+        let mut owned = Owned::default();
+        let inodes = |from: u64| (from..).step_by(0x2c8).map(|inode| inode << 3);
+        for inode in inodes(0x1122_3344_5566).take(4) {
+            owned.insert(Key::new(inode, 8)).unwrap();
+        }
+        let others = inodes(0x1122_3355_0000).take(1000);
+        let taken_for_one = others.filter(|inode| owned.index.may_have(*inode)).count();
+        assert!(taken_for_one < 1000 / 8, "{taken_for_one}");
     }
 
     #[test]
