@@ -2,7 +2,7 @@
 
 //! `bench`: what a hit costs, on C and Rust kernels of the same configuration.
 //!
-//! Three guest programs measure, and print a line of JSON for each kind of site or work:
+//! Guest programs measure, and print a line of JSON for each kind of site or work:
 //!
 //! - `bench/bench-hit --all`, on one CPU whose clock counts instructions:
 //!   `{"site": "nop", "ns_per_hit": 1200.0}`. It runs each site twice, with different
@@ -11,7 +11,10 @@
 //!   `{"site": "nop", "threads": 2, "ratio": 1.95}`, the throughput of that many threads
 //!   over that of one;
 //! - `bench/bench-attach --all`, likewise:
-//!   `{"work": "uprobe_events: disable", "count": 256, "ms": 12.3}`, the time of that many.
+//!   `{"work": "uprobe_events: disable", "count": 256, "ms": 12.3}`, the time of that many;
+//! - `bench/bench-idle --all`, on the Rust kernel and one CPU whose clock counts instructions:
+//!   `{"work": "exec and exit", "without_ns": 5000.0, "with_ns": 5001.0}`, what it takes where
+//!   nothing is probed, without any probe in the system and with many elsewhere.
 
 use crate::{
     arch::Arch,
@@ -132,6 +135,27 @@ struct Threads {
     ratio: f64,
 }
 
+#[derive(Deserialize)]
+struct Idle {
+    work: String,
+    without_ns: f64,
+    with_ns: f64,
+}
+
+/// How much more a process may take in which nothing is probed, if there are probes elsewhere.
+const IDLE_GOAL: f64 = 1.01;
+
+/// What it takes where nothing is probed; also the form of `--json`.
+#[derive(Serialize)]
+struct IdleRow {
+    name: String,
+    without_probes: f64,
+    with_probes: f64,
+    ratio: f64,
+    goal: Goal,
+    met: bool,
+}
+
 /// What came out for a site or a work; also the form of `--json`.
 #[derive(Serialize)]
 struct Row {
@@ -167,6 +191,8 @@ struct Figures {
     threads: Vec<Row>,
     /// Milliseconds of attaching and detaching many probes.
     attach: Vec<Row>,
+    /// Instructions of processes in which nothing is probed.
+    idle: Vec<IdleRow>,
 }
 
 /// Measures, prints tables, and fails if a goal is missed.
@@ -192,6 +218,14 @@ pub(crate) fn run(ctx: &Ctx, args: &BenchArgs) -> Result<ExitCode> {
         instructions: compare_hits(args.arch, &hits(Impl::C)?, &hits(Impl::Rust)?)?,
         threads: compare_threads(&threads(Impl::C)?, &threads(Impl::Rust)?, busy)?,
         attach: compare_attach(&attach(Impl::C)?, &attach(Impl::Rust)?, busy)?,
+        idle: compare_idle(measure(
+            ctx,
+            args.arch,
+            Impl::Rust,
+            &out,
+            "bench-idle",
+            true,
+        )?),
     };
 
     table("instructions a hit", &figures.instructions, 0);
@@ -199,6 +233,8 @@ pub(crate) fn run(ctx: &Ctx, args: &BenchArgs) -> Result<ExitCode> {
     table("throughput of 2 threads over 1", &figures.threads, 2);
     println!();
     table("milliseconds", &figures.attach, 1);
+    println!();
+    idle_table(&figures.idle);
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&figures).context("cannot write JSON")?;
         // Relative to where we were called, as any other argument.
@@ -206,10 +242,12 @@ pub(crate) fn run(ctx: &Ctx, args: &BenchArgs) -> Result<ExitCode> {
         util::write(&path, text + "\n")?;
     }
     let rows = figures.instructions.iter().chain(&figures.threads);
+    let idle = figures.idle.iter().filter(|row| !row.met);
     let missed: Vec<_> = rows
         .chain(&figures.attach)
         .filter(|row| row.met == Some(false))
         .map(|row| &*row.name)
+        .chain(idle.map(|row| &*row.name))
         .collect();
     if missed.is_empty() {
         return Ok(ExitCode::SUCCESS);
@@ -313,6 +351,34 @@ fn compare_attach(c: &[Attach], rust: &[Attach], busy: bool) -> Result<Vec<Row>>
         .collect()
 }
 
+fn compare_idle(idle: Vec<Idle>) -> Vec<IdleRow> {
+    let goal = Goal::AtMost(IDLE_GOAL);
+    idle.into_iter()
+        .map(|run| IdleRow {
+            name: run.work,
+            without_probes: run.without_ns / NS_PER_INSN,
+            with_probes: run.with_ns / NS_PER_INSN,
+            ratio: run.with_ns / run.without_ns,
+            goal,
+            met: goal.is_met(run.without_ns, run.with_ns),
+        })
+        .collect()
+}
+
+fn idle_table(rows: &[IdleRow]) {
+    println!(
+        "{:42} {:>9} {:>8} {:>7}  goal",
+        "instructions where nothing is probed", "no probes", "probes", "ratio"
+    );
+    for row in rows {
+        let missed = if row.met { "" } else { "  MISSED" };
+        println!(
+            "{:42} {:9.0} {:8.0} {:7.4}  {}{missed}",
+            row.name, row.without_probes, row.with_probes, row.ratio, row.goal
+        );
+    }
+}
+
 fn table(title: &str, rows: &[Row], digits: usize) {
     println!("{title:42} {:>9} {:>8} {:>7}  goal", "C", "Rust", "ratio");
     for row in rows {
@@ -351,6 +417,17 @@ mod tests {
         let (c, rust) = (parse(&line("0.9"))?, parse(&line("1.8"))?);
         assert_eq!(compare_threads(&c, &rust, false)?[0].met, Some(false));
         assert_eq!(compare_threads(&c, &rust, true)?[0].met, None);
+        Ok(())
+    }
+
+    #[test]
+    fn idle_processes_pay_at_most_a_hundredth() -> Result<()> {
+        let rows = compare_idle(parse(
+            "{\"work\":\"a\",\"without_ns\":1000.0,\"with_ns\":1009.0}\n\
+             {\"work\":\"b\",\"without_ns\":1000.0,\"with_ns\":1011.0}\n",
+        )?);
+        assert_eq!([rows[0].met, rows[1].met], [true, false]);
+        assert_eq!(rows[0].without_probes, 500.0);
         Ok(())
     }
 
