@@ -162,13 +162,7 @@ fn kernel_of(name: &str) -> Result<(Impl, Profile)> {
 
 /// How much longer than they say the time limits of tests are, which are for tests that hang: the
 /// CPUs are others' too.
-fn time_limits(implementation: Impl) -> u32 {
-    match implementation {
-        // Some that are known to fail do hang.
-        Impl::C => 2,
-        Impl::Rust => 10,
-    }
-}
+const TIME_LIMITS: u32 = 10;
 
 /// The status of the suite if it has no test with the filter in its name.
 const NO_MATCH: u8 = 2;
@@ -203,7 +197,7 @@ fn guest_suite(ctx: &Ctx, args: &TestArgs, variant: Variant, out: &Path) -> Resu
             variant.arch.name(),
             variant.implementation.name(),
             variant.profile.name(),
-            time_limits(variant.implementation),
+            TIME_LIMITS,
             words.join(" ")
         )),
         ..Guest::new(variant)
