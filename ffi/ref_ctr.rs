@@ -72,16 +72,19 @@ impl Record {
     }
 }
 
+/// Lists of records in an address space.
+const LISTS: usize = 32;
+
 /// The records of an address space.
 ///
 /// # Invariants
 ///
-/// `head` is null or the start of a list of records owned by this value. The list and the records
-/// change only with the `mmap_lock` held for writing and `lock` held; `lock` alone lets a record
-/// become suspect.
+/// Each of `heads` is null or the start of a list of records owned by this value, of uprobes whose
+/// numbers have the same remainder. The lists and the records change only with the `mmap_lock` held
+/// for writing and `lock` held; `lock` alone lets a record become suspect.
 pub(crate) struct Semaphores {
     lock: SpinLock,
-    head: UnsafeCell<*mut Record>,
+    heads: UnsafeCell<[*mut Record; LISTS]>,
 }
 
 impl Semaphores {
@@ -92,33 +95,59 @@ impl Semaphores {
         // SAFETY: by contract.
         unsafe {
             SpinLock::init(&raw mut (*this).lock, c::uprobes_init_semaphores_lock);
-            (&raw mut (*this).head).write(UnsafeCell::new(ptr::null_mut()));
+            (&raw mut (*this).heads).write(UnsafeCell::new([ptr::null_mut(); LISTS]));
         }
     }
 
-    /// The records, for a holder of the `mmap_lock`.
-    fn records(&self) -> impl Iterator<Item = &Record> {
+    /// The start of the list that has the record of a uprobe, if there is one.
+    fn head(&self, uprobe: u64) -> *mut *mut Record {
+        // SAFETY: the remainder is less than the length.
+        unsafe {
+            self.heads
+                .get()
+                .cast::<*mut Record>()
+                .add(uprobe as usize % LISTS)
+        }
+    }
+
+    /// The records of a list, for a holder of the `mmap_lock`.
+    fn list(&self, head: *mut Record) -> impl Iterator<Item = &Record> {
         // SAFETY: by the type invariants the list is valid and does not change meanwhile.
-        let first = unsafe { (*self.head.get()).as_ref() };
+        let first = unsafe { head.as_ref() };
         // SAFETY: as above.
         core::iter::successors(first, |record| unsafe { record.next.as_ref() })
     }
 
+    /// The records, for a holder of the `mmap_lock`.
+    fn records(&self) -> impl Iterator<Item = &Record> {
+        // SAFETY: the heads do not change meanwhile.
+        let heads = unsafe { *self.heads.get() };
+        heads.into_iter().flat_map(|head| self.list(head))
+    }
+
+    /// Whether there is a record of a uprobe, for a holder of the `mmap_lock`.
+    fn has(&self, uprobe: u64) -> bool {
+        // SAFETY: the head does not change meanwhile.
+        let head = unsafe { *self.head(uprobe) };
+        self.list(head).any(|record| record.uprobe == uprobe)
+    }
+
     fn push(&self, record: Record) -> Result<(), Errno> {
+        let head = self.head(record.uprobe);
         let record = KBox::new(record, GFP_KERNEL).map_err(|_| Errno::ENOMEM)?;
         let record = KBox::into_raw(record);
         let _guard = self.lock.lock();
         // SAFETY: `record` is fresh; the list is locked for changes.
         unsafe {
-            (*record).next = *self.head.get();
-            *self.head.get() = record;
+            (*record).next = *head;
+            *head = record;
         }
         Ok(())
     }
 
     fn take(&self, uprobe: u64) -> Option<KBox<Record>> {
         let _guard = self.lock.lock();
-        let mut link = self.head.get();
+        let mut link = self.head(uprobe);
         loop {
             // SAFETY: `link` is the head or the `next` of a record of the list, which is locked.
             let record = unsafe { *link };
@@ -153,7 +182,7 @@ impl Semaphores {
         mm: *mut bindings::mm_struct,
     ) -> Result<bool, Errno> {
         let offset = uprobe.ref_ctr_offset();
-        if offset == 0 || self.records().any(|record| record.uprobe == uprobe.id()) {
+        if offset == 0 || self.has(uprobe.id()) {
             return Ok(false);
         }
         let state = match find_counter(uprobe.inode(), offset, mm) {
@@ -300,11 +329,12 @@ impl Semaphores {
 
 impl Drop for Semaphores {
     fn drop(&mut self) {
-        let mut record = *self.head.get_mut();
-        while !record.is_null() {
-            // SAFETY: the list is owned, and nobody else sees it any more.
-            let boxed = unsafe { KBox::from_raw(record) };
-            record = boxed.next;
+        for mut record in *self.heads.get_mut() {
+            while !record.is_null() {
+                // SAFETY: the list is owned, and nobody else sees it any more.
+                let boxed = unsafe { KBox::from_raw(record) };
+                record = boxed.next;
+            }
         }
     }
 }

@@ -137,6 +137,42 @@ static int one_link(const void *arg)
 	return PASS;
 }
 
+/* Bytes from a function to a counter that lies behind it. */
+#define SEMAPHORE	(MANY_STRIDE - sizeof(short))
+
+_Static_assert(sizeof(ARCH_FN_SIMULATED) - 1 <= SEMAPHORE, "room for a counter");
+
+/* Each site has a semaphore of its own, in a second mapping of the file. */
+static int many_semaphores(const void *arg)
+{
+	unsigned long *semaphores;
+	struct bpf_counter c;
+	int link, round, i;
+	char *data;
+
+	begin((long)arg);
+	semaphores = calloc(lib.count, sizeof(*semaphores));
+	CHECK(semaphores, "memory");
+	for (i = 0; i < lib.count; i++)
+		semaphores[i] = lib.offsets[i] + SEMAPHORE;
+	data = manylib_map_as(&lib, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+	bpf_counter_load(&c, NULL);
+	for (round = 1; round <= 2; round++) {
+		link = MUST(multi_attach(&c, &(struct multi){ .path = lib.path,
+							      .offsets = lib.offsets,
+							      .ref_ctr_offsets = semaphores,
+							      .cnt = lib.count }));
+		for (i = 0; i < lib.count; i++)
+			CHECK_EQ(*(short *)(data + semaphores[i]), 1, "semaphore %d", i);
+		call_each();
+		CHECK_EQ(c.values[BV_COUNT], round * lib.count, "hits");
+		close(link);
+		for (i = 0; i < lib.count; i++)
+			CHECK_EQ(*(short *)(data + semaphores[i]), 0, "semaphore %d, detached", i);
+	}
+	return PASS;
+}
+
 /* One of many sites cannot be probed: none is. */
 static int one_refused(const void *arg)
 {
@@ -457,6 +493,7 @@ int main(int argc, char **argv)
 	/* Two minutes on a debug kernel. */
 	if (full_run() || !profile || strcmp(profile, "debug"))
 		add_test(NULL, one_link, (void *)100000, "100000 sites in a link");
+	add_test(NULL, many_semaphores, (void *)4000L, "4000 sites with semaphores");
 	add_test(NULL, one_refused, NULL, "one of many is refused");
 	add_test(NULL, many_mappings, NULL, "1000 sites in 20 processes");
 	add_test(NULL, burst, NULL, "perf events closed in bursts");
