@@ -96,7 +96,8 @@ fn without(tree: &Path) -> Result<patches::Files> {
         .transform(&series.read_from(tree)?, true)
         .with_context(|| {
             format!(
-                "the patched lines in {} have been changed since",
+                "the patched lines in {0} have been changed since; bring them back, or restore \
+                 the tree's own files and remove {0}/{STATE} and {0}/{HOOK}",
                 tree.display()
             )
         })

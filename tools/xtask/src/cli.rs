@@ -105,6 +105,7 @@ pub(crate) struct RunArgs {
     pub(crate) append: Option<String>,
     /// Seconds after which the guest is stopped [default: 600, none for a shell].
     #[arg(long, value_name = "S")]
+    #[arg(value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub(crate) timeout: Option<u64>,
     /// Program to run in the guest, with its arguments.
     #[arg(last = true, value_name = "CMD")]

@@ -106,7 +106,8 @@ impl Series {
                 .args([
                     "-p1",
                     "--fuzz=1",
-                    "--batch",
+                    // Not --batch: that turns a patch round that is not there to be reversed.
+                    "--force",
                     "--no-backup-if-mismatch",
                     "--reject-file=-",
                 ])
@@ -216,6 +217,22 @@ mod tests {
         );
         carry_over(&series().transform(&read, true)?, tree.path())?;
         assert_eq!(series().read_from(tree.path())?, before);
+        Ok(())
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_reverted() -> Result<()> {
+        let tree = tempfile::tempdir()?;
+        util::write(&tree.path().join("f"), "a\nc\n")?;
+        let unpatched = series().read_from(tree.path())?;
+        assert!(series().transform(&unpatched, true).is_err());
+        let only_change = Series {
+            patches: vec![(
+                "c".into(),
+                "--- a/f\n+++ b/f\n@@ -1,2 +1,2 @@\n-a\n+b\n c\n".into(),
+            )],
+        };
+        assert!(only_change.transform(&unpatched, true).is_err());
         Ok(())
     }
 

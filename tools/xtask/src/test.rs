@@ -124,11 +124,14 @@ fn variants(args: &TestArgs) -> Result<Vec<Variant>> {
     };
     let mut variants = Vec::new();
     let mut add = |arch, (implementation, profile)| {
-        variants.push(Variant {
+        let variant = Variant {
             arch,
             implementation,
             profile,
-        });
+        };
+        if !variants.contains(&variant) {
+            variants.push(variant);
+        }
     };
     if let Some(only) = only {
         archs.iter().for_each(|arch| add(*arch, only));
@@ -213,13 +216,13 @@ fn guest_suite(ctx: &Ctx, args: &TestArgs, variant: Variant, out: &Path) -> Resu
         step.set(parser.seen());
         Ok(())
     })?;
-    let ktap = ctx.repo.join(format!("target/test/{variant}.ktap"));
-    util::write(&ktap, raw)?;
     let mut report = parser.finish();
     let none_ran = outcome.status == Some(NO_MATCH) && report.tests.is_empty();
     if let (true, Some(filter)) = (none_ran, &args.filter) {
         bail!("no guest test has {filter:?} in its name");
     }
+    let ktap = ctx.repo.join(format!("target/test/{variant}.ktap"));
+    util::write(&ktap, raw)?;
 
     if is_debug && variant.implementation == Impl::Rust {
         let kunit = kunit(&outcome.log)?;
@@ -361,6 +364,10 @@ mod tests {
         assert_eq!(
             on(vec![Arch::Arm64, Arch::Riscv64], "rust-debug")?,
             ["arm64-rust-debug", "riscv64-rust-debug"]
+        );
+        assert_eq!(
+            on(vec![Arch::Arm64, Arch::Arm64], "c-release")?,
+            ["arm64-c-release"]
         );
         assert!(on(Vec::new(), "rust").is_err());
         Ok(())
