@@ -67,9 +67,10 @@ unsafe extern "C" fn show_text_changes(m: *mut bindings::seq_file, _: *mut c_voi
     let m = unsafe { kernel::seq_file::SeqFile::from_raw(m) };
     kernel::seq_print!(
         m,
-        "in-place {}\napart {}\n",
+        "in-place {}\napart {}\nidle {}\n",
         text::IN_PLACE.get(),
-        text::APART.get()
+        text::APART.get(),
+        text::IDLE.get()
     );
     0
 }

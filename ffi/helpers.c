@@ -57,14 +57,9 @@ __rust_helper bool rust_helper_uprobes_cache_alloc_bulk(struct kmem_cache *cache
 /* CPUs. */
 
 #ifdef CONFIG_X86
-__rust_helper void rust_helper_uprobes_on_cpus_of(struct mm_struct *mm, smp_call_func_t func)
+__rust_helper void rust_helper_uprobes_sync_core(void)
 {
-	on_each_cpu_mask(mm_cpumask(mm), func, NULL, true);
-}
-
-__rust_helper bool rust_helper_uprobes_runs_elsewhere(struct mm_struct *mm)
-{
-	return cpumask_any_but(mm_cpumask(mm), smp_processor_id()) < nr_cpu_ids;
+	sync_core();
 }
 #endif
 

@@ -80,6 +80,11 @@ impl Entry {
         unsafe { CConsumer::from_raw(self.consumer) }
     }
 
+    /// Whether the consumer is registered with the uprobe; it is not where the semaphore is another.
+    fn is_registered(&self) -> bool {
+        !self.consumer.is_null()
+    }
+
     /// Notes an error, if it is the first.
     fn fail(&self, err: Errno) {
         self.result.set(self.result.get().and(Err(err)));
@@ -166,7 +171,7 @@ unsafe fn register_with_uprobes(file: &FileGuard<'_>, entries: &mut [Entry]) {
     });
     for entry in entries.iter().filter(|entry| entry.joins) {
         let uprobe = &entry.uprobe;
-        if entry.consumer.is_null() {
+        if !entry.is_registered() {
             pr_warn!(
                 "uprobe: offset {:#x} is probed with semaphore {:#x} already\n",
                 uprobe.offset(),
@@ -388,14 +393,12 @@ fn at_place(
 ///
 /// # Safety
 ///
-/// They are registered, but for those that have none.
+/// They are registered.
 unsafe fn unregister(entries: &[Entry], file: &FileGuard<'_>) {
     for entry in entries {
         let consumers = &entry.uprobe.consumers;
-        if !entry.consumer.is_null() {
-            // SAFETY: by contract.
-            unsafe { consumers.remove(&consumers.lock.write(), entry.consumer) };
-        }
+        // SAFETY: by contract.
+        unsafe { consumers.remove(&consumers.lock.write(), entry.consumer) };
         entry.result.set(Ok(()));
     }
     remove_unwanted(entries, file);
@@ -408,10 +411,11 @@ unsafe fn unregister(entries: &[Entry], file: &FileGuard<'_>) {
 /// no consumer at all. Entries whose breakpoints could not all be removed have an error.
 fn remove_unwanted(entries: &[Entry], file: &FileGuard<'_>) {
     for_each_place(entries, file, Change::Remove);
+    let gone = |entry: &Entry| entry.result.get().is_ok() && entry.uprobe.consumers.is_empty();
     let uprobes = entries
         .iter()
-        .filter(|entry| entry.result.get().is_ok() && entry.uprobe.consumers.is_empty());
-    uprobe::retire_all(file, uprobes.map(|entry| &*entry.uprobe));
+        .map(|entry| gone(entry).then(|| &*entry.uprobe));
+    uprobe::retire_all(file, uprobes);
 }
 
 /// Jiffies between two tries to remove a breakpoint.
@@ -480,8 +484,11 @@ unsafe fn register(
     let file = FileLock::of(inode).write(inode);
     // SAFETY: by contract; the uprobe was made just now.
     unsafe { register_with_uprobes(&file, &mut entries) };
-    for_each_place(&entries, &file, Change::Install);
     let [entry] = &entries;
+    if !entry.is_registered() {
+        return entry.result.get().and(Err(Errno::EINVAL));
+    }
+    for_each_place(&entries, &file, Change::Install);
     let result = entry.result.get();
     if result.is_err() {
         // Some processes may have the breakpoint already and call the consumer right now.
@@ -524,13 +531,26 @@ unsafe fn register_batch(
         }
     }
     drop(maker);
+    let first_error = |sites: &[c::uprobe_batch_site]| {
+        let first = sites.iter().map(|site| site.err).find(|&err| err != 0);
+        first.map(Errno::from_ret)
+    };
+    if let (true, Some(err)) = (all, first_error(sites)) {
+        // Nobody has seen any of the others.
+        for entry in entries {
+            if let Some(site) = sites.get_mut(entry.index) {
+                site.err = Errno::ECANCELED.to_ret();
+            }
+            entry.uprobe.free_unused();
+        }
+        return Err(err);
+    }
     // Of two that contradict each other, the caller's first one wins.
     entries.sort_unstable_by_key(|entry| (entry.uprobe.offset(), entry.index));
     let file = FileLock::of(inode).write(inode);
     // SAFETY: by contract; the uprobes were made just now.
     unsafe { register_with_uprobes(&file, &mut entries) };
-    let all_fine = entries.iter().all(|entry| entry.result.get().is_ok());
-    if !all || all_fine && entries.len() == sites.len() {
+    if !all || entries.iter().all(Entry::is_registered) {
         for_each_place(&entries, &file, Change::Install);
     }
 
@@ -539,7 +559,7 @@ unsafe fn register_batch(
             site.err = err.to_ret();
         }
     }
-    let first_error = sites.iter().map(|site| site.err).find(|&err| err != 0);
+    let first_error = first_error(sites);
     for entry in entries {
         let Some(site) = sites.get_mut(entry.index) else {
             continue;
@@ -551,9 +571,11 @@ unsafe fn register_batch(
         if site.err == 0 {
             site.err = Errno::ECANCELED.to_ret();
         }
-        failed
-            .push_within_capacity(entry)
-            .map_err(|_| Errno::ENOMEM)?;
+        if entry.is_registered() {
+            failed
+                .push_within_capacity(entry)
+                .map_err(|_| Errno::ENOMEM)?;
+        }
     }
     if !failed.is_empty() {
         // SAFETY: added above.
@@ -562,7 +584,7 @@ unsafe fn register_batch(
         synchronize();
     }
     match first_error {
-        Some(err) if all => Err(Errno::from_ret(err)),
+        Some(err) if all => Err(err),
         _ => Ok(()),
     }
 }

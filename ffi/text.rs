@@ -12,6 +12,9 @@
 //!   the first is not legal: the CPUs that run the process have a translation taken away; all
 //!   others, which stopping the machine would stop too, notice nothing.
 //!
+//! Where the current task is the only user of the memory, nobody executes, and any change is legal
+//! in place.
+//!
 //! When the last change of a page is undone and the copy equals the file's page again, the copy
 //! is given up.
 
@@ -31,6 +34,11 @@ use uprobes_core::sys::{Atomic, Relaxed};
 use crate::isa::{self, Isa};
 use crate::mm::{Vma, PAGE_MASK, PAGE_SIZE};
 use crate::uprobe::Code;
+
+/// As many bytes as an instruction may have, at any address.
+#[derive(Clone, Copy)]
+#[repr(C, packed)]
+struct Unaligned(u128);
 
 /// A page of memory, mapped into the kernel for as long as the value lives.
 struct Mapped(*mut u8);
@@ -70,7 +78,9 @@ impl Mapped {
         let (from, len) = self.part(addr, MAX_INSN_BYTES);
         if len == MAX_INSN_BYTES {
             // SAFETY: within the page; as in `read`.
-            return unsafe { from.cast::<u128>().read_unaligned() }.to_ne_bytes();
+            return unsafe { from.cast::<Unaligned>().read_volatile() }
+                .0
+                .to_ne_bytes();
         }
         let mut bytes = [0; MAX_INSN_BYTES];
         self.read(addr, &mut bytes);
@@ -215,7 +225,9 @@ pub(crate) unsafe fn update_page(
 /// How many changes were made in one way, for all to see.
 pub(crate) struct Count(Atomic<u64>);
 
-/// Changes in place.
+/// Changes where nobody executed.
+pub(crate) static IDLE: Count = Count(Atomic::new(0));
+/// Changes in place, where others may have been executing.
 pub(crate) static IN_PLACE: Count = Count(Atomic::new(0));
 /// Changes of pages that were not mapped meanwhile.
 pub(crate) static APART: Count = Count(Atomic::new(0));
@@ -761,10 +773,16 @@ fn write_locked<'i, E: AsMut<Edit<'i>>>(
         // Where nobody executes, any change is legal in place.
         let is_idle = is_idle(vma.mm());
         if how == Patch::InPlace || is_idle {
-            IN_PLACE.add(write_all(vma.mm(), page, edits, Outcome::Due));
-            // No CPU runs the old instructions any more once it was interrupted. An emulator that
-            // was translating one meanwhile has overlooked the store, but not a second one.
-            if !is_idle && isa::synchronize_code(vma.mm()) {
+            let written = write_all(vma.mm(), page, edits, Outcome::Due);
+            if is_idle {
+                IDLE.add(written);
+                isa::serialize();
+            } else {
+                IN_PLACE.add(written);
+                // No CPU runs the old instructions any more once it was interrupted. An emulator
+                // that was translating one meanwhile has overlooked the store, but not a second
+                // one.
+                bindings::kick_all_cpus_sync();
                 write_all(vma.mm(), page, edits, Outcome::Written);
             }
             bindings::folio_mark_dirty(folio);

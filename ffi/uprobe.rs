@@ -376,7 +376,8 @@ impl UprobeRef {
     /// Puts the uprobe, which is new, into the index, unless there is one at its place, which is
     /// then answered.
     fn insert(&self, writer: &mut Writer<'_>) -> Option<UprobeRef> {
-        let node = NonNull::from(&self.node);
+        // The node is the first member.
+        let node = self.0.cast();
         // SAFETY: it is new and stays where it is; it is taken out of the index before it is freed.
         let twin = unsafe { writer.insert(node) }.err()?;
         let known = of_node(twin).try_get();
@@ -389,7 +390,7 @@ impl UprobeRef {
     }
 
     /// Frees a uprobe that never got into the index.
-    fn free_unused(self) {
+    pub(crate) fn free_unused(self) {
         let this = self.0.as_ptr();
         mem::forget(self);
         // SAFETY: from the cache, and known to nobody else.
@@ -512,26 +513,32 @@ pub(crate) fn insert_all<E: AsMut<UprobeRef>>(
     }
 }
 
-/// Takes uprobes out of the index whose last consumers and breakpoints have gone. Pending returns
+/// Takes those that are some out of the index: their last consumers and breakpoints have gone. Pending returns
 /// may have references for as long as their functions run, and whoever probes the places next need
 /// not care about them.
 ///
 /// # Context
 ///
 /// The lock of the file is held, shown by the guard, so nobody is about to register here.
-pub(crate) fn retire_all<'u>(_file: &FileGuard<'_>, uprobes: impl Iterator<Item = &'u Uprobe>) {
+pub(crate) fn retire_all<'u>(
+    _file: &FileGuard<'_>,
+    uprobes: impl Iterator<Item = Option<&'u Uprobe>>,
+) {
     erase_all(uprobes);
 }
 
-/// Takes uprobes out of the index, as far as they are there.
-fn erase_all<'u>(uprobes: impl Iterator<Item = &'u Uprobe>) {
+/// Takes those that are some out of the index, as far as they are there.
+fn erase_all<'u>(uprobes: impl Iterator<Item = Option<&'u Uprobe>>) {
     let mut uprobes = uprobes.peekable();
     while uprobes.peek().is_some() {
         let mut lock = IndexWriter::lock();
         let mut writer = lock.writer();
         for uprobe in uprobes.by_ref().take(IndexWriter::AT_ONCE) {
-            // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
-            unsafe { writer.erase(NonNull::from(&uprobe.node)) };
+            if let Some(uprobe) = uprobe {
+                // The node is the first member.
+                // SAFETY: the memory is freed after the grace periods only; no `NodeRef` is kept.
+                unsafe { writer.erase(NonNull::from(uprobe).cast()) };
+            }
         }
     }
 }
@@ -565,7 +572,7 @@ unsafe extern "C" fn bury(_work: *mut bindings::work_struct) {
     let dead = GRAVEYARD.take();
     // They may have been retired, or new uprobes for the same places have taken their places.
     // SAFETY: what is buried is a uprobe, and stays one until the end of this function.
-    erase_all(dead.peek().map(|node| unsafe { &*of_grave(node) }));
+    erase_all(dead.peek().map(|node| Some(unsafe { &*of_grave(node) })));
     // In the order of the ways to a uprobe.
     sync::synchronize_tasks_trace();
     // SAFETY: FFI calls in process context.

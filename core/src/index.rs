@@ -369,10 +369,10 @@ impl Index {
     /// The count of the bucket of `inode`.
     #[inline]
     fn count_of(&self, inode: u64) -> &Atomic<usize> {
-        // CAST: The highest bits, which depend on all of the number's.
-        let hash = (inode.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as usize;
-        // PANIC: The mask is less than the length, known when compiled.
-        &self.inodes[(hash >> 16) & (BUCKETS - 1)]
+        // The highest bits, which depend on all of the number's.
+        let hash = inode.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (u64::BITS - BUCKETS.ilog2());
+        // CAST: Less than `BUCKETS`. PANIC: So is the mask, known when compiled.
+        &self.inodes[hash as usize & (BUCKETS - 1)]
     }
 
     /// How many nodes have been erased or replaced so far.
@@ -567,7 +567,10 @@ impl<'g> Writer<'g> {
             *links = &new.next;
         }
         // INVARIANT: Between the new node and the one after it there is none.
-        self.key = Key::new(new.key.inode, new.key.offset.saturating_add(1));
+        self.key = match new.key.offset.checked_add(1) {
+            Some(offset) => Key::new(new.key.inode, offset),
+            None => Key::new(new.key.inode.saturating_add(1), 0),
+        };
         let index = self.index;
         let top = new.height.saturating_sub(1);
         if top > index.top.load(Relaxed) {
@@ -944,7 +947,8 @@ mod tests {
     }
 
     fn op() -> impl Strategy<Value = Op> {
-        let key = (0u64..3, 0u64..24).prop_map(|(inode, offset)| Key::new(inode, offset));
+        let offset = prop_oneof![8 => 0u64..24, 1 => Just(u64::MAX)];
+        let key = (0u64..3, offset).prop_map(|(inode, offset)| Key::new(inode, offset));
         (0..7, key).prop_map(|(kind, key)| match kind {
             0..=2 => Op::Insert(key),
             3 => Op::Erase(key),

@@ -93,21 +93,8 @@ pub(crate) unsafe fn code_written(_mm: *mut bindings::mm_struct, start: *const u
     unsafe { bindings::sync_icache_aliases(start, start.wrapping_add(len)) };
 }
 
-/// Waits until no CPU executes what code was before: each is interrupted. Answers whether there may
-/// have been any other CPU.
-///
-/// # Safety
-///
-/// `_mm` is valid.
-///
-/// # Context
-///
-/// Interrupts are on.
-pub(crate) unsafe fn synchronize_code(_mm: *mut bindings::mm_struct) -> bool {
-    // SAFETY: an FFI call in a context that allows it.
-    unsafe { bindings::kick_all_cpus_sync() };
-    true
-}
+/// Makes this CPU forget what it may have fetched of code that was written: the return to user space does.
+pub(crate) fn serialize() {}
 
 /// Whether somebody watches the system calls of the current task, in which case functions do not
 /// return to a trampoline that makes one. Here it makes none.

@@ -18,5 +18,5 @@ mod native;
 pub(crate) use self::native::VECTORS;
 pub(crate) use self::native::{
     are_system_calls_watched, bitness_of_mm, code_written, init, send_breakpoint_trap,
-    send_step_trap, synchronize_code, system_call, unmapped_area_near_top, xol_flags, Isa, Task,
+    send_step_trap, serialize, system_call, unmapped_area_near_top, xol_flags, Isa, Task,
 };

@@ -11,7 +11,6 @@ use kernel::bindings;
 use kernel::error::to_result;
 use kernel::ffi::{c_int, c_long, c_ulong, c_void};
 use kernel::prelude::*;
-use kernel::sync::barrier::{smp_mb, Full};
 
 use uprobes_arch::x86_64::decode::Field;
 use uprobes_arch::x86_64::{uretprobe, Decode, Decoded, PtRegs, Reg};
@@ -197,30 +196,11 @@ pub(crate) fn xol_flags() -> bindings::vm_flags_t {
 #[inline]
 pub(crate) unsafe fn code_written(_mm: *mut bindings::mm_struct, _start: *const u8, _len: usize) {}
 
-/// Waits until no CPU executes what code of `mm` was before: each that runs it is interrupted, and
-/// returns by an instruction that serialises. One that begins to run it changes page tables, which
-/// serialises too (SDM vol. 3A, "Serializing Instructions"). Answers whether there was any other
-/// CPU.
-///
-/// # Safety
-///
-/// `mm` is valid.
-///
-/// # Context
-///
-/// Interrupts are on, preemption is off.
-pub(crate) unsafe fn synchronize_code(mm: *mut bindings::mm_struct) -> bool {
-    unsafe extern "C" fn nothing(_: *mut c_void) {}
-    // A CPU is either in the set that is read now, or sees what was written before.
-    smp_mb(Full);
-    // SAFETY: by contract.
-    unsafe {
-        let others = c::uprobes_runs_elsewhere(mm);
-        if others {
-            c::uprobes_on_cpus_of(mm, Some(nothing));
-        }
-        others
-    }
+/// Makes this CPU forget what it may have fetched of code that was written through another address
+/// (SDM vol. 3A, "Handling Self- and Cross-Modifying Code"): the way back to user space need not.
+pub(crate) fn serialize() {
+    // SAFETY: an FFI call without further requirements.
+    unsafe { c::uprobes_sync_core() };
 }
 
 /// Makes the system call that `regs` describe. The backend asks for none, it steps them.
