@@ -140,7 +140,7 @@ impl Drop for TasksTrace {
 }
 
 // SAFETY: objects found through the index are freed only after an RCU Tasks Trace grace period
-// (`uprobe::erase_and_free`), which does not end before this section does.
+// (`uprobe::bury`), which does not end before this section does.
 unsafe impl uprobes_core::index::ReadSection for TasksTrace {}
 
 /// Waits until every section that is open now is closed. May sleep for long.

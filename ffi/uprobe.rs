@@ -7,7 +7,7 @@
 //!                                                                               │
 //!                                                         last reference put <──┘
 //!                                                                 │ worker
-//!           kfree <── RCU <── lease SRCU <── RCU Tasks Trace <────┘
+//!           freed <── RCU <── lease SRCU <── RCU Tasks Trace <────┘
 //! ```
 //!
 //! A consumer owns a reference, the index owns none; a uprobe whose breakpoints could not be put in

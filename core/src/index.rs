@@ -1003,14 +1003,6 @@ mod tests {
                 owned.check();
             }
         }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: if cfg!(miri) { 2 } else { 512 },
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        })]
 
         /// Whatever the order of the keys: a writer goes on from where it was.
         #[test]
